@@ -1,0 +1,178 @@
+// Package event defines the envelope of what happened: record changes of the
+// data service and the events that other services append to the same log.
+package event
+
+import (
+	"bytes"
+	"encoding/json"
+	"hash/fnv"
+	"strconv"
+	"time"
+)
+
+// The types of record events. A predicate write over many records appends one
+// RecordsUpdated or RecordsDeleted event instead of one event per record.
+const (
+	RecordCreated   = "data.record.created"
+	RecordUpdated   = "data.record.updated"
+	RecordDeleted   = "data.record.deleted"
+	RecordUndeleted = "data.record.undeleted"
+	RecordsUpdated  = "data.records.updated"
+	RecordsDeleted  = "data.records.deleted"
+	// DeliveryFinished reports the end of an HTTP delivery.
+	DeliveryFinished = "delivery.finished"
+)
+
+// Partitions is the number of partitions of the event log and of the outbox.
+// It is fixed: stored rows carry their partition's number.
+const Partitions = 256
+
+// Event is one entry of the log. Changes, Before and After hold JSON objects;
+// they are nil where they do not apply.
+type Event struct {
+	// ID is a UUID, unique per event.
+	ID string
+	// Sequence is the number that the log gave the event. Numbers grow within
+	// one record; over different records they may be seen out of order.
+	Sequence int64
+	// Type is one of the constants above or a plugin's own.
+	Type string
+	// Object and RecordID name the record; RecordID is empty for RecordsUpdated
+	// and RecordsDeleted.
+	Object, RecordID string
+	// Matched is the number of records that a predicate write changed.
+	Matched int64
+	// Changes is what an update wrote, After the record afterwards, Before the
+	// record before the write.
+	Changes, Before, After json.RawMessage
+	// UserID and OrganizationID tell in whose name the write was made.
+	UserID, OrganizationID string
+	// Timestamp is the time of the write, in UTC with milliseconds.
+	Timestamp time.Time
+}
+
+// TimeLayout is how times are written in JSON: ISO 8601, UTC, milliseconds.
+const TimeLayout = "2006-01-02T15:04:05.000Z"
+
+// FormatTime formats t as [TimeLayout] in UTC.
+func FormatTime(t time.Time) string { return t.UTC().Format(TimeLayout) }
+
+// Key is what orders events: events with one key are consumed in the order of
+// their writes. It is "<object>:<recordId>".
+func (e *Event) Key() string { return e.Object + ":" + e.RecordID }
+
+// Partition is the partition of the event's key.
+func (e *Event) Partition() int { return Partition(e.Key()) }
+
+// Partition is FNV-1a-32 over the UTF-8 bytes of key, modulo [Partitions].
+func Partition(key string) int {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(key))
+	return int(h.Sum32() % Partitions)
+}
+
+// MarshalJSON writes the envelope. Absent parts are left out; digits of numbers
+// are kept and <, > and & are not escaped.
+func (e *Event) MarshalJSON() ([]byte, error) { return e.AppendJSON(nil, "") }
+
+// AppendJSON appends the envelope to dst. With a non-empty action it is the
+// body of a webhook delivery: object, recordId (or matched), action and
+// timestamp come last, so that nothing in the payload can stand in for them.
+func (e *Event) AppendJSON(dst []byte, action string) ([]byte, error) {
+	w := writer{buf: dst}
+	w.buf = append(w.buf, '{')
+	w.text("id", e.ID)
+	if e.Sequence != 0 {
+		w.raw("sequence", strconv.AppendInt(nil, e.Sequence, 10))
+	}
+	w.text("type", e.Type)
+	if action == "" {
+		w.text("object", e.Object)
+		w.subject(e)
+	}
+	for _, part := range []struct {
+		name string
+		json json.RawMessage
+	}{{"changes", e.Changes}, {"before", e.Before}, {"after", e.After}} {
+		if len(part.json) > 0 {
+			w.raw(part.name, part.json)
+		}
+	}
+	if e.UserID != "" {
+		w.text("userId", e.UserID)
+	}
+	if e.OrganizationID != "" {
+		w.text("organizationId", e.OrganizationID)
+	}
+	if action != "" {
+		w.text("object", e.Object)
+		w.subject(e)
+		w.text("action", action)
+	}
+	w.text("timestamp", FormatTime(e.Timestamp))
+	w.buf = append(w.buf, '}')
+	return w.buf, w.err
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (e *Event) UnmarshalJSON(data []byte) error {
+	var in struct {
+		ID             string          `json:"id"`
+		Sequence       int64           `json:"sequence"`
+		Type           string          `json:"type"`
+		Object         string          `json:"object"`
+		RecordID       string          `json:"recordId"`
+		Matched        int64           `json:"matched"`
+		Changes        json.RawMessage `json:"changes"`
+		Before         json.RawMessage `json:"before"`
+		After          json.RawMessage `json:"after"`
+		UserID         string          `json:"userId"`
+		OrganizationID string          `json:"organizationId"`
+		Timestamp      time.Time       `json:"timestamp"`
+	}
+	if err := json.Unmarshal(data, &in); err != nil {
+		return err
+	}
+	*e = Event(in)
+	e.Timestamp = e.Timestamp.UTC()
+	return nil
+}
+
+type writer struct {
+	buf []byte
+	err error
+}
+
+func (w *writer) key(name string) {
+	if last := w.buf[len(w.buf)-1]; last != '{' {
+		w.buf = append(w.buf, ',')
+	}
+	w.buf = append(w.buf, '"')
+	w.buf = append(w.buf, name...)
+	w.buf = append(w.buf, '"', ':')
+}
+
+func (w *writer) raw(name string, value []byte) {
+	w.key(name)
+	w.buf = append(w.buf, value...)
+}
+
+func (w *writer) text(name, value string) {
+	w.key(name)
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(value); err != nil && w.err == nil {
+		w.err = err
+	}
+	w.buf = append(w.buf, bytes.TrimRight(b.Bytes(), "\n")...)
+}
+
+func (w *writer) subject(e *Event) {
+	switch {
+	case e.RecordID != "":
+		w.text("recordId", e.RecordID)
+	case e.Matched != 0:
+		w.raw("matched", strconv.AppendInt(nil, e.Matched, 10))
+	}
+}

@@ -1,0 +1,4 @@
+module github.com/objecthost/objecthost/core
+
+go 1.26.0
+

@@ -1,0 +1,178 @@
+// Package object describes objects: what the data service turns into tables
+// and what clients read as metadata.
+package object
+
+import (
+	"encoding/json"
+)
+
+// Schema is the definition of an object. Its JSON form is the wire form of
+// object metadata; unknown keys are refused by [Decode].
+type Schema struct {
+	// Name is the object's immutable machine name, ^[a-z_][a-z0-9_]*$.
+	Name        string `json:"name"`
+	Label       string `json:"label,omitempty"`
+	PluralLabel string `json:"pluralLabel,omitempty"`
+	Description string `json:"description,omitempty"`
+	Icon        string `json:"icon,omitempty"`
+	// Fields in the order of their definition. In JSON it is a map.
+	Fields  Fields  `json:"fields"`
+	Indexes []Index `json:"indexes,omitempty"`
+	// NameField is the field whose value names a record.
+	NameField        string              `json:"nameField,omitempty"`
+	TitleFormat      string              `json:"titleFormat,omitempty"`
+	HighlightFields  []string            `json:"highlightFields,omitempty"`
+	SearchableFields []string            `json:"searchableFields,omitempty"`
+	ListViews        map[string]ListView `json:"listViews,omitempty"`
+	Enable           Enable              `json:"enable,omitzero"`
+	IsSystem         bool                `json:"isSystem,omitempty"`
+	ManagedBy        string              `json:"managedBy,omitempty"`
+	SharingModel     string              `json:"sharingModel,omitempty"`
+	UserActions      *UserActions        `json:"userActions,omitempty"`
+	// Trash keeps deleted records until they are undeleted or purged.
+	Trash bool `json:"trash,omitempty"`
+	// External marks a table that its owner migrates: the data service serves
+	// it and verifies its columns, but never changes it.
+	External bool `json:"external,omitempty"`
+}
+
+// Enable switches parts of the API on and off for an object.
+type Enable struct {
+	// APIEnabled closes the object to the API when false; nil means true.
+	APIEnabled *bool `json:"apiEnabled,omitempty"`
+	// APIMethods lists the open operations out of get, list, create, update,
+	// delete and bulk; nil means all six, an empty list none.
+	APIMethods   []string `json:"apiMethods,omitempty"`
+	Searchable   *bool    `json:"searchable,omitempty"`
+	TrackHistory bool     `json:"trackHistory,omitempty"`
+	Files        bool     `json:"files,omitempty"`
+	Feeds        bool     `json:"feeds,omitempty"`
+	Activities   bool     `json:"activities,omitempty"`
+	Clone        *bool    `json:"clone,omitempty"`
+}
+
+// UserActions tells a user interface which buttons to offer.
+type UserActions struct {
+	Create    *bool `json:"create,omitempty"`
+	Edit      *bool `json:"edit,omitempty"`
+	Delete    *bool `json:"delete,omitempty"`
+	Import    *bool `json:"import,omitempty"`
+	ExportCSV *bool `json:"exportCsv,omitempty"`
+}
+
+// Index is a declared index.
+type Index struct {
+	Name   string   `json:"name,omitempty"`
+	Fields []string `json:"fields"`
+	// Unique makes the listed columns unique.
+	Unique Unique `json:"unique,omitzero"`
+}
+
+// ListView is a saved list for user interfaces.
+type ListView struct {
+	Type       string          `json:"type,omitempty"`
+	Name       string          `json:"name,omitempty"`
+	Label      string          `json:"label,omitempty"`
+	Data       json.RawMessage `json:"data,omitempty"`
+	Columns    []string        `json:"columns,omitempty"`
+	Filter     json.RawMessage `json:"filter,omitempty"`
+	Sort       json.RawMessage `json:"sort,omitempty"`
+	Pagination json.RawMessage `json:"pagination,omitempty"`
+}
+
+// Field is one field of an object.
+type Field struct {
+	// Name is the field's key in the definition's map, ^[a-z_][a-z0-9_]*$.
+	Name  string    `json:"-"`
+	Type  FieldType `json:"type"`
+	Label string    `json:"label,omitempty"`
+	// Description is shown as help.
+	Description  string          `json:"description,omitempty"`
+	Required     bool            `json:"required,omitempty"`
+	Unique       Unique          `json:"unique,omitzero"`
+	DefaultValue json.RawMessage `json:"defaultValue,omitempty"`
+	MaxLength    *int            `json:"maxLength,omitempty"`
+	MinLength    *int            `json:"minLength,omitempty"`
+	Min          json.Number     `json:"min,omitempty"`
+	Max          json.Number     `json:"max,omitempty"`
+	Scale        *int            `json:"scale,omitempty"`
+	Precision    *int            `json:"precision,omitempty"`
+	Options      []Option        `json:"options,omitempty"`
+	Multiple     bool            `json:"multiple,omitempty"`
+	// Reference is the object that a lookup points at.
+	Reference string `json:"reference,omitempty"`
+	// DeleteBehavior is set_null (default), cascade or restrict.
+	DeleteBehavior string `json:"deleteBehavior,omitempty"`
+	// Readonly values are dropped from callers' writes and reported.
+	Readonly bool `json:"readonly,omitempty"`
+	Hidden   bool `json:"hidden,omitempty"`
+	// Internal fields never leave through the data API or an event.
+	Internal   bool   `json:"internal,omitempty"`
+	Searchable *bool  `json:"searchable,omitempty"`
+	Sortable   *bool  `json:"sortable,omitempty"`
+	Index      bool   `json:"index,omitempty"`
+	Group      string `json:"group,omitempty"`
+	Widget     string `json:"widget,omitempty"`
+	// System marks fields that the host adds to every object.
+	System bool `json:"system,omitempty"`
+}
+
+// Option is a choice of a select field.
+type Option struct {
+	Label   string `json:"label"`
+	Value   string `json:"value"`
+	Color   string `json:"color,omitempty"`
+	Default bool   `json:"default,omitempty"`
+}
+
+// FieldType names a field type of the wire protocol.
+type FieldType string
+
+// The field types.
+const (
+	Text         FieldType = "text"
+	Textarea     FieldType = "textarea"
+	Email        FieldType = "email"
+	URL          FieldType = "url"
+	Phone        FieldType = "phone"
+	Password     FieldType = "password"
+	Secret       FieldType = "secret"
+	Markdown     FieldType = "markdown"
+	HTML         FieldType = "html"
+	Richtext     FieldType = "richtext"
+	Code         FieldType = "code"
+	Color        FieldType = "color"
+	Number       FieldType = "number"
+	Currency     FieldType = "currency"
+	Percent      FieldType = "percent"
+	Rating       FieldType = "rating"
+	Slider       FieldType = "slider"
+	Progress     FieldType = "progress"
+	Date         FieldType = "date"
+	Datetime     FieldType = "datetime"
+	Time         FieldType = "time"
+	Boolean      FieldType = "boolean"
+	Toggle       FieldType = "toggle"
+	Select       FieldType = "select"
+	Radio        FieldType = "radio"
+	Multiselect  FieldType = "multiselect"
+	Checkboxes   FieldType = "checkboxes"
+	Tags         FieldType = "tags"
+	Lookup       FieldType = "lookup"
+	MasterDetail FieldType = "master_detail"
+	User         FieldType = "user"
+	JSON         FieldType = "json"
+	Address      FieldType = "address"
+	Location     FieldType = "location"
+	Autonumber   FieldType = "autonumber"
+)
+
+// Field returns the field called name.
+func (s *Schema) Field(name string) (*Field, bool) {
+	for i := range s.Fields {
+		if s.Fields[i].Name == name {
+			return &s.Fields[i], true
+		}
+	}
+	return nil, false
+}

@@ -1,0 +1,13 @@
+module github.com/objecthost/objecthost/services/realtime
+
+go 1.26.0
+
+require (
+	github.com/objecthost/objecthost/core v0.0.0
+	github.com/objecthost/objecthost/storage v0.0.0
+)
+
+replace (
+	github.com/objecthost/objecthost/core => ../../core
+	github.com/objecthost/objecthost/storage => ../../storage
+)
