@@ -64,6 +64,9 @@ type Manifest struct {
 	// ConfigSchema is a JSON Schema for the plugin's configuration; nil when
 	// it takes none.
 	ConfigSchema json.RawMessage
+	// Health sets how the plugin is checked; zero fields take the kernel's
+	// default. It has no effect on a plugin that is no [HealthChecker].
+	Health HealthPolicy
 	// InitTimeout, StartTimeout and StopTimeout bound one call each; zero
 	// means the kernel's default.
 	InitTimeout, StartTimeout, StopTimeout time.Duration
@@ -110,9 +113,11 @@ type Permission struct {
 	Name, Description string
 }
 
-// Context is the host as a plugin sees it. It is valid until the plugin has
-// stopped and safe for concurrent use. Services are registered and found with
-// the functions [Provide], [ProvideFactory], [Lookup], [Scoped] and [Replace].
+// Context is the host as a plugin sees it. It is safe for concurrent use and
+// valid until the plugin has stopped; from then on, and for registrations
+// already when the plugin's Init or Start has failed or run out of time, its
+// methods return a *[SealedError]. Services are registered and found with the
+// functions [Provide], [ProvideFactory], [Lookup], [Scoped] and [Replace].
 type Context interface {
 	// PluginID is the ID of the plugin that the context belongs to.
 	PluginID() string
@@ -124,23 +129,27 @@ type Context interface {
 	// Manifests returns the manifests of all plugins in start order.
 	Manifests() []Manifest
 	// On calls handler whenever the named hook is emitted, after the handlers
-	// that were added earlier. The returned function removes it and may be
-	// called more than once.
+	// that were added earlier; a handler added during a round runs in that
+	// round. The returned function removes it, also in the middle of a round,
+	// and may be called more than once. A nil handler panics.
 	On(hook string, handler HookHandler) (remove func())
 	// Emit calls the handlers of a hook one after the other and returns the
-	// first error, which also ends the round.
+	// first error, which also ends the round. A handler's panic becomes a
+	// *[PanicError]. The hooks under kernel: are the kernel's own and are
+	// refused with [ErrReservedHook].
 	Emit(ctx context.Context, hook string, payload any) error
 
 	// The registry without types. Plugins use the functions [Provide],
-	// [ProvideFactory], [Lookup], [Scoped] and [Replace] instead, which check
-	// the type and name both types when it is wrong.
+	// [ProvideFactory], [Lookup], [Scoped], [ClearScope] and [Replace] instead,
+	// which check the type and name both types when it is wrong.
 	ProvideService(name string, value any) error
 	ProvideServiceFactory(name string, factory Factory) error
 	LookupService(ctx context.Context, name string) (any, error)
 	ScopedService(ctx context.Context, name, scope string) (any, error)
+	ClearServiceScope(ctx context.Context, scope string) error
 	ReplaceService(name string, wrap func(any) (any, error)) error
-	// Services lists the registered names, sorted.
-	Services() []string
+	// Services lists what is registered, sorted by name.
+	Services() []ServiceInfo
 }
 
 // HookHandler handles one emission of a hook.
@@ -148,7 +157,7 @@ type HookHandler func(ctx context.Context, payload any) error
 
 // The hooks that the kernel itself emits. The first three propagate the first
 // error and fail the boot; HookShutdown runs every handler and only logs
-// errors.
+// errors. HookShutdown is emitted when HookReady was.
 const (
 	HookReady        = "kernel:ready"
 	HookBootstrapped = "kernel:bootstrapped"
