@@ -1,5 +1,8 @@
 // Package object describes objects: what the data service turns into tables
 // and what clients read as metadata.
+//
+// A [Schema] comes from Go code, which [Schema.Check] looks over, or from JSON
+// through [Decode], which also refuses keys that it does not know.
 package object
 
 import (
@@ -18,7 +21,8 @@ type Schema struct {
 	// Fields in the order of their definition. In JSON it is a map.
 	Fields  Fields  `json:"fields"`
 	Indexes []Index `json:"indexes,omitempty"`
-	// NameField is the field whose value names a record.
+	// NameField is the field whose value names a record. JSON also spells it
+	// displayNameField.
 	NameField        string              `json:"nameField,omitempty"`
 	TitleFormat      string              `json:"titleFormat,omitempty"`
 	HighlightFields  []string            `json:"highlightFields,omitempty"`
@@ -29,6 +33,8 @@ type Schema struct {
 	ManagedBy        string              `json:"managedBy,omitempty"`
 	SharingModel     string              `json:"sharingModel,omitempty"`
 	UserActions      *UserActions        `json:"userActions,omitempty"`
+	// Datasource is empty or "default": there is one database.
+	Datasource string `json:"datasource,omitempty"`
 	// Trash keeps deleted records until they are undeleted or purged.
 	Trash bool `json:"trash,omitempty"`
 	// External marks a table that its owner migrates: the data service serves
@@ -42,7 +48,7 @@ type Enable struct {
 	APIEnabled *bool `json:"apiEnabled,omitempty"`
 	// APIMethods lists the open operations out of get, list, create, update,
 	// delete and bulk; nil means all six, an empty list none.
-	APIMethods   []string `json:"apiMethods,omitempty"`
+	APIMethods   []string `json:"apiMethods,omitzero"`
 	Searchable   *bool    `json:"searchable,omitempty"`
 	TrackHistory bool     `json:"trackHistory,omitempty"`
 	Files        bool     `json:"files,omitempty"`
@@ -99,9 +105,19 @@ type Field struct {
 	Precision    *int            `json:"precision,omitempty"`
 	Options      []Option        `json:"options,omitempty"`
 	Multiple     bool            `json:"multiple,omitempty"`
+	// Format shapes the values of two types. A datetime with FormatEpochMillis
+	// is a number of milliseconds in the API instead of ISO text. An
+	// autonumber's format holds one {0…} for the number: INV-{0000}; without a
+	// format the field is a plain number.
+	Format string `json:"format,omitempty"`
+	// ExternalID marks the key by which an upsert finds a record.
+	ExternalID bool `json:"externalId,omitempty"`
 	// Reference is the object that a lookup points at.
 	Reference string `json:"reference,omitempty"`
-	// DeleteBehavior is set_null (default), cascade or restrict.
+	// DeleteBehavior tells what happens to this record when the record that it
+	// references is deleted: set_null, cascade or restrict. Left empty, it is
+	// cascade for master_detail, restrict for a required lookup and set_null
+	// for any other.
 	DeleteBehavior string `json:"deleteBehavior,omitempty"`
 	// Readonly values are dropped from callers' writes and reported.
 	Readonly bool `json:"readonly,omitempty"`
@@ -165,6 +181,17 @@ const (
 	Address      FieldType = "address"
 	Location     FieldType = "location"
 	Autonumber   FieldType = "autonumber"
+)
+
+// FormatEpochMillis is the [Field] Format of a datetime that the API shows as
+// a number of milliseconds since 1970.
+const FormatEpochMillis = "epoch_ms"
+
+// The values of [Field] DeleteBehavior.
+const (
+	SetNull  = "set_null"
+	Cascade  = "cascade"
+	Restrict = "restrict"
 )
 
 // Field returns the field called name.
