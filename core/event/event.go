@@ -3,10 +3,7 @@
 package event
 
 import (
-	"bytes"
 	"encoding/json"
-	"hash/fnv"
-	"strconv"
 	"time"
 )
 
@@ -66,52 +63,11 @@ func (e *Event) Partition() int { return Partition(e.Key()) }
 
 // Partition is FNV-1a-32 over the UTF-8 bytes of key, modulo [Partitions].
 func Partition(key string) int {
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(key))
-	return int(h.Sum32() % Partitions)
-}
-
-// MarshalJSON writes the envelope. Absent parts are left out; digits of numbers
-// are kept and <, > and & are not escaped.
-func (e *Event) MarshalJSON() ([]byte, error) { return e.AppendJSON(nil, "") }
-
-// AppendJSON appends the envelope to dst. With a non-empty action it is the
-// body of a webhook delivery: object, recordId (or matched), action and
-// timestamp come last, so that nothing in the payload can stand in for them.
-func (e *Event) AppendJSON(dst []byte, action string) ([]byte, error) {
-	w := writer{buf: dst}
-	w.buf = append(w.buf, '{')
-	w.text("id", e.ID)
-	if e.Sequence != 0 {
-		w.raw("sequence", strconv.AppendInt(nil, e.Sequence, 10))
+	h := uint32(2166136261)
+	for i := range len(key) {
+		h = (h ^ uint32(key[i])) * 16777619
 	}
-	w.text("type", e.Type)
-	if action == "" {
-		w.text("object", e.Object)
-		w.subject(e)
-	}
-	for _, part := range []struct {
-		name string
-		json json.RawMessage
-	}{{"changes", e.Changes}, {"before", e.Before}, {"after", e.After}} {
-		if len(part.json) > 0 {
-			w.raw(part.name, part.json)
-		}
-	}
-	if e.UserID != "" {
-		w.text("userId", e.UserID)
-	}
-	if e.OrganizationID != "" {
-		w.text("organizationId", e.OrganizationID)
-	}
-	if action != "" {
-		w.text("object", e.Object)
-		w.subject(e)
-		w.text("action", action)
-	}
-	w.text("timestamp", FormatTime(e.Timestamp))
-	w.buf = append(w.buf, '}')
-	return w.buf, w.err
+	return int(h % Partitions)
 }
 
 // UnmarshalJSON reads what MarshalJSON wrote.
@@ -136,43 +92,4 @@ func (e *Event) UnmarshalJSON(data []byte) error {
 	*e = Event(in)
 	e.Timestamp = e.Timestamp.UTC()
 	return nil
-}
-
-type writer struct {
-	buf []byte
-	err error
-}
-
-func (w *writer) key(name string) {
-	if last := w.buf[len(w.buf)-1]; last != '{' {
-		w.buf = append(w.buf, ',')
-	}
-	w.buf = append(w.buf, '"')
-	w.buf = append(w.buf, name...)
-	w.buf = append(w.buf, '"', ':')
-}
-
-func (w *writer) raw(name string, value []byte) {
-	w.key(name)
-	w.buf = append(w.buf, value...)
-}
-
-func (w *writer) text(name, value string) {
-	w.key(name)
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(value); err != nil && w.err == nil {
-		w.err = err
-	}
-	w.buf = append(w.buf, bytes.TrimRight(b.Bytes(), "\n")...)
-}
-
-func (w *writer) subject(e *Event) {
-	switch {
-	case e.RecordID != "":
-		w.text("recordId", e.RecordID)
-	case e.Matched != 0:
-		w.raw("matched", strconv.AppendInt(nil, e.Matched, 10))
-	}
 }
