@@ -22,6 +22,7 @@ const (
 	PhaseHook     Phase = "hook"
 	PhaseHealth   Phase = "health check"
 	PhaseFactory  Phase = "factory"
+	PhaseReplace  Phase = "replace"
 	PhaseStop     Phase = "stop"
 	PhaseDispose  Phase = "dispose"
 )
