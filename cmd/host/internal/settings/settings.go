@@ -1,0 +1,229 @@
+// Package settings reads how a host is to run from its configuration file, the
+// environment and the command line, in this order of growing weight.
+//
+// One name serves all three: the setting egress-allow is the key egress-allow
+// of the file, the variable HOST_EGRESS_ALLOW, and the flag --egress-allow. The
+// key plugins, which holds the configuration of plugins by their ID, stands in
+// the file only.
+package settings
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/objecthost/objecthost/cmd/host/internal/document"
+	"github.com/objecthost/objecthost/storage/dsn"
+)
+
+// DefaultFile is read when it exists and no other file is named.
+const DefaultFile = "host.yaml"
+
+// Settings are checked and complete.
+type Settings struct {
+	// DB is the DSN of the database.
+	DB string
+	// Listen is the address of the HTTP server.
+	Listen string
+	// Objects and Webhooks are folders with definitions, "" for none.
+	Objects, Webhooks string
+	// EgressAllow lists the CIDR ranges and host names that outbound requests
+	// may reach although they are refused by default.
+	EgressAllow []string
+	// HTTPSOnly refuses outbound requests that are not https.
+	HTTPSOnly bool
+	LogLevel  slog.Level
+	// LogFormat is text or json.
+	LogFormat string
+	// Grace is the time that running work gets at a stop.
+	Grace time.Duration
+	// KeyFile holds the keyring that seals secrets, "" for beside the database.
+	KeyFile string
+	// Plugins holds the configuration of plugins by their ID, and File the
+	// document it came from; nil for none.
+	Plugins map[string]json.RawMessage
+	File    *document.Document
+}
+
+// Error is a setting that cannot be used. Its text is one line.
+type Error struct {
+	// Source is where it was said: a flag, a variable, or a file's line.
+	Source  string
+	Message string
+}
+
+func (e *Error) Error() string { return e.Source + ": " + e.Message }
+
+// Setting describes one setting to command lines and documents.
+type Setting struct {
+	Name, Default, Usage string
+	// Kind is text, list or switch.
+	Kind Kind
+
+	set func(*Settings, []string) error
+}
+
+// Kind is how a setting is written.
+type Kind string
+
+// The kinds. A list is repeated on the command line, separated by commas in
+// the environment, and a sequence in the file.
+const (
+	Text   Kind = "text"
+	List   Kind = "list"
+	Switch Kind = "switch"
+)
+
+// All returns the settings in the order in which they are documented.
+func All() []Setting {
+	return []Setting{
+		{Name: "db", Default: "sqlite:./data/host.db", Kind: Text, Usage: "database: sqlite:PATH or postgres://…",
+			set: func(s *Settings, v []string) error { s.DB = v[0]; return checkDSN(v[0]) }},
+		{Name: "listen", Default: "127.0.0.1:8080", Kind: Text, Usage: "address of the HTTP server",
+			set: func(s *Settings, v []string) error { s.Listen = v[0]; return checkAddress(v[0]) }},
+		{Name: "objects", Kind: Text, Usage: "folder with object definitions (*.yaml)",
+			set: func(s *Settings, v []string) error { s.Objects = v[0]; return checkFolder(v[0]) }},
+		{Name: "webhooks", Kind: Text, Usage: "folder with webhook definitions (*.yaml)",
+			set: func(s *Settings, v []string) error { s.Webhooks = v[0]; return checkFolder(v[0]) }},
+		{Name: "egress-allow", Kind: List, Usage: "CIDR range or host name that webhooks may call although it is internal; repeatable",
+			set: func(s *Settings, v []string) error { s.EgressAllow = v; return checkEgress(v) }},
+		{Name: "https-only", Default: "false", Kind: Switch, Usage: "refuse webhook URLs that are not https",
+			set: func(s *Settings, v []string) (err error) { s.HTTPSOnly, err = parseSwitch(v[0]); return err }},
+		{Name: "log-level", Default: "info", Kind: Text, Usage: "debug, info, warn or error",
+			set: func(s *Settings, v []string) (err error) { s.LogLevel, err = parseLevel(v[0]); return err }},
+		{Name: "log-format", Default: "text", Kind: Text, Usage: "text or json",
+			set: func(s *Settings, v []string) error {
+				s.LogFormat = v[0]
+				return oneOf(v[0], "text", "json")
+			}},
+		{Name: "grace", Default: "20s", Kind: Text, Usage: "time that running work gets at a stop",
+			set: func(s *Settings, v []string) (err error) { s.Grace, err = parseGrace(v[0]); return err }},
+		{Name: "key-file", Kind: Text, Usage: "keyring that seals secrets (default beside the SQLite file, else ./data/host.key)",
+			set: func(s *Settings, v []string) error { s.KeyFile = v[0]; return nil }},
+	}
+}
+
+// Env is the name of the setting's environment variable.
+func (s Setting) Env() string {
+	return "HOST_" + strings.ToUpper(strings.ReplaceAll(s.Name, "-", "_"))
+}
+
+func checkDSN(dsn string) error {
+	if strings.HasPrefix(dsn, "sqlite:") && len(dsn) > len("sqlite:") || strings.HasPrefix(dsn, "postgres://") || strings.HasPrefix(dsn, "postgresql://") {
+		return nil
+	}
+	scheme, _, _ := strings.Cut(dsn, ":") // the rest may hold a password
+	if !regexp.MustCompile(`^[a-z][a-z0-9+.-]*$`).MatchString(scheme) {
+		scheme = "…"
+	}
+	return fmt.Errorf("a DSN starts with sqlite: or postgres://, not %s:", scheme)
+}
+
+func checkAddress(addr string) error {
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return fmt.Errorf("%q is not an address such as 127.0.0.1:8080", addr)
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return fmt.Errorf("the port of %q must be 0 to 65535", addr)
+	} else if n == 0 && port != "0" {
+		return fmt.Errorf("the port of %q must be written as 0", addr)
+	}
+	return nil
+}
+
+func checkFolder(dir string) error {
+	info, err := os.Stat(dir)
+	switch {
+	case err != nil:
+		return fmt.Errorf("the folder %q cannot be read: %w", dir, unwrapPath(err))
+	case !info.IsDir():
+		return fmt.Errorf("%q is not a folder", dir)
+	}
+	return nil
+}
+
+var hostName = regexp.MustCompile(`^([A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.)*[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?$`)
+
+func checkEgress(entries []string) error {
+	for _, e := range entries {
+		if strings.Contains(e, "/") {
+			if p, err := netip.ParsePrefix(e); err != nil {
+				return fmt.Errorf("%q is not a CIDR range", e)
+			} else if p != p.Masked() {
+				return fmt.Errorf("%q has bits past its length; did you mean %s?", e, p.Masked())
+			}
+			continue
+		}
+		if _, err := netip.ParseAddr(e); err != nil && !hostName.MatchString(e) {
+			return fmt.Errorf("%q is neither a CIDR range nor a host name", e)
+		}
+	}
+	return nil
+}
+
+func parseSwitch(s string) (bool, error) {
+	switch s {
+	case "true":
+		return true, nil
+	case "false":
+		return false, nil
+	}
+	return false, fmt.Errorf("must be true or false, not %q", s)
+}
+
+func parseLevel(s string) (slog.Level, error) {
+	if err := oneOf(s, "debug", "info", "warn", "error"); err != nil {
+		return 0, err
+	}
+	var level slog.Level
+	return level, level.UnmarshalText([]byte(s))
+}
+
+func parseGrace(s string) (time.Duration, error) {
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		return 0, fmt.Errorf("%q is not a duration such as 20s", s)
+	}
+	if d < time.Second || d > 10*time.Minute {
+		return 0, fmt.Errorf("must be 1s to 10m, not %s", s)
+	}
+	return d, nil
+}
+
+func oneOf(s string, allowed ...string) error {
+	for _, a := range allowed {
+		if s == a {
+			return nil
+		}
+	}
+	return fmt.Errorf("must be %s or %s, not %q", strings.Join(allowed[:len(allowed)-1], ", "), allowed[len(allowed)-1], s)
+}
+
+// keyFile is where the keyring is kept: where KeyFile says, else beside the
+// SQLite file, else in ./data.
+func (s Settings) keyFile() string {
+	if s.KeyFile != "" {
+		return s.KeyFile
+	}
+	if path, ok := s.SQLiteFile(); ok {
+		return strings.TrimSuffix(path, filepath.Ext(path)) + ".key"
+	}
+	return filepath.Join("data", "host.key")
+}
+
+// SQLiteFile is the database's file; ok is false when it is not kept in one
+// that lasts.
+func (s Settings) SQLiteFile() (path string, ok bool) {
+	path, ok = dsn.SQLitePath(s.DB)
+	path, _, _ = strings.Cut(path, "?")
+	return path, ok && path != ":memory:"
+}
