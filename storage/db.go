@@ -54,6 +54,15 @@ func New(driver Driver, cfg Config) *DB {
 // Dialect names the SQL that the database speaks.
 func (db *DB) Dialect() Dialect { return db.driver.Dialect() }
 
+// File is the path of a SQLite database's file, also of a temporary one; it is
+// empty on Postgres.
+func (db *DB) File() string {
+	if f, ok := db.driver.(interface{ Path() string }); ok {
+		return f.Path()
+	}
+	return ""
+}
+
 // Close closes the database. Work that is under way fails. It may be called
 // more than once.
 func (db *DB) Close() error {
@@ -149,8 +158,8 @@ func (db *DB) BunRead(ctx context.Context) bun.IDB {
 	return session{db: db.bunReader, conn: db.Read(ctx)}
 }
 
-// finished gives a *sql.Row that holds ErrTxFinished or another error, which
-// database/sql has no constructor for: the row of a pool that can't connect.
+// failedRow gives a *sql.Row that holds an error, which database/sql has no
+// constructor for: the row of a pool that fails to connect with that error.
 func failedRow(err error) *sql.Row {
 	return failing.QueryRowContext(context.WithValue(context.Background(), failKey{}, err), "")
 }

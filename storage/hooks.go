@@ -34,13 +34,15 @@ type level struct {
 	child  *level // the savepoint that is open in this level
 	commit []func(context.Context)
 	undo   []func()
+	// foreign marks a transaction that the host program began and ends itself.
+	foreign bool
 }
 
 func newLevel(parent *level, base context.Context) *level {
 	if parent == nil {
 		return &level{base: base, mu: new(sync.Mutex)}
 	}
-	return &level{parent: parent, base: parent.base, mu: parent.mu}
+	return &level{parent: parent, base: parent.base, mu: parent.mu, foreign: parent.foreign}
 }
 
 // check tells whether the level can be used.
@@ -54,6 +56,12 @@ func (l *level) check() error {
 		return ErrNestedOpen
 	}
 	return nil
+}
+
+func (l *level) ended() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.state != levelOpen
 }
 
 // open makes child the level's open savepoint.
@@ -119,9 +127,14 @@ func InTransaction(ctx context.Context) bool {
 	if l == nil {
 		return false
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.state == levelOpen
+	return !l.ended()
+}
+
+// Foreign tells whether ctx carries a transaction that joined by [DB.WithTx]:
+// its end is known only when, and if, the host program reports it.
+func Foreign(ctx context.Context) bool {
+	l := currentLevel(ctx)
+	return l != nil && l.foreign
 }
 
 // AfterCommit calls fn once when the outermost transaction of ctx has

@@ -19,6 +19,7 @@ type Joined struct{ scope *scope }
 // context must be used: a write without it waits for the file's lock.
 func (db *DB) WithTx(ctx context.Context, tx *sql.Tx) (context.Context, *Joined) {
 	s := &scope{level: newLevel(nil, ctx), txn: &txn{db: db, tx: tx}}
+	s.level.foreign = true
 	return s.with(ctx), &Joined{s}
 }
 
@@ -33,7 +34,7 @@ func (j *Joined) RolledBack() { j.end(levelRolledBack) }
 func (j *Joined) end(state levelState) {
 	s := j.scope
 	s.txn.mu.Lock()
-	if s.open(nil) != nil { // ended before
+	if s.ended() {
 		s.txn.mu.Unlock()
 		return
 	}
