@@ -119,7 +119,8 @@ func ClearScope(ctx context.Context, host Context, scope string) error {
 // works on values and on factories of every lifetime: instances that exist are
 // wrapped at once, later ones when they are made. wrap runs again when a
 // concurrent change got in between; it must not keep the first result. When it
-// returns an error nothing is replaced. Replace returns a
+// returns an error for an instance that exists nothing is replaced; for a later
+// one the error is that of the lookup. Replace returns a
 // *[ServiceNotFoundError] when nothing is registered and a *[TypeError] when
 // the service is no T.
 func Replace[T any](host Context, key Key[T], wrap func(current T) (T, error)) error {
