@@ -1,0 +1,242 @@
+package messaging
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/url"
+	"time"
+
+	"github.com/objecthost/objecthost/services/messaging/driver"
+)
+
+// worker sends jobs until the dispatcher stops.
+func (d *dispatcher) worker() {
+	defer d.wg.Done()
+	for j := range d.work {
+		it := d.deliver(j)
+		d.rec.add(it)
+		blocked := j.row.BlockOnRetry && it.outcome.Status == StatusPending
+		d.mu.Lock()
+		d.learn(j, &it)
+		giveBack := d.finished(j, blocked)
+		surplus := d.workers > d.cfg.MaxInFlight && d.workers > d.outstanding
+		if surplus {
+			d.workers--
+		}
+		d.pump()
+		d.mu.Unlock()
+		d.giveBack(giveBack)
+		if surplus {
+			return
+		}
+	}
+}
+
+// deliver makes one attempt and decides what it means.
+func (d *dispatcher) deliver(j *job) item {
+	r := j.row
+	release := item{job: j, outcome: driver.Outcome{ID: r.ID, Token: r.ClaimToken, Status: StatusPending, Released: true}}
+	d.mu.Lock()
+	cfg, stale := j.target.cfg, j.target.stale
+	d.mu.Unlock()
+	if stale || cfg.row.State != TargetActive || !time.Now().Before(j.sendBy) || d.sendCtx.Err() != nil {
+		return release
+	}
+	if r.Expired {
+		return d.settle(j, cfg, nil, Input{Now: j.started, ExpiresAt: j.started})
+	}
+	out, reason := d.outgoing(r, cfg)
+	if reason != "" {
+		return d.settle(j, cfg, nil, Input{ParkReason: reason})
+	}
+	if r.PayloadSize > len(r.Payload) {
+		body, free, err := d.loadPayload(r)
+		if err != nil {
+			d.log.Warn("read payload", "delivery_id", r.ID, "error", err)
+			return release
+		}
+		defer free()
+		out.Body = body
+	}
+	return d.settle(j, cfg, d.s.sender.Send(d.sendCtx, out), Input{})
+}
+
+// outgoing unseals what the request needs. A reason means that the row cannot
+// be sent as it should be, and must not be sent otherwise.
+func (d *dispatcher) outgoing(r *driver.Row, cfg *targetConfig) (out *Outgoing, reason string) {
+	out = &Outgoing{
+		ID: r.ID, URL: r.URL, Method: r.Method, Label: r.Label, Body: r.Payload,
+		Timeout: time.Duration(r.TimeoutMillis) * time.Millisecond, Attempt: max(0, min(r.Attempts, 1<<30)) + 1,
+		SignatureScheme: cfg.Signature, Auth: cfg.Auth,
+	}
+	if r.SecretSealed != "" {
+		secret, err := d.s.open(r.SecretSealed, aadSecret)
+		if err != nil {
+			return nil, "signing secret is set but cannot be read"
+		}
+		out.Secret = secret
+	} else {
+		if cfg.Unreadable != "" {
+			return nil, cfg.Unreadable
+		}
+		out.Secret = cfg.Secret
+		if time.Now().Before(cfg.PreviousUntil) {
+			out.PreviousSecret = cfg.PreviousSecret
+		}
+	}
+	if r.HeadersSealed != "" {
+		headers, err := cfg.openHeaders(d.s, r.HeadersSealed)
+		if err != nil {
+			return nil, "headers are set but cannot be read"
+		}
+		out.Headers = headers
+	}
+	return out, ""
+}
+
+// openHeaders unseals headers; rows of one webhook share their sealed text, so
+// that it is opened once.
+func (c *targetConfig) openHeaders(s *Service, sealed string) (map[string]string, error) {
+	if h, ok := c.headers.Load(sealed); ok {
+		return h.(map[string]string), nil
+	}
+	plain, err := s.open(sealed, aadHeaders)
+	if err != nil {
+		return nil, err
+	}
+	var headers map[string]string
+	if err := json.Unmarshal(plain, &headers); err != nil {
+		return nil, fmt.Errorf("headers are no JSON map of strings")
+	}
+	if c.cached.Add(1) <= maxCachedHeaders {
+		c.headers.Store(sealed, headers)
+	}
+	return headers, nil
+}
+
+// maxCachedHeaders bounds the header sets that a target's snapshot remembers.
+const maxCachedHeaders = 16
+
+// loadPayload reads a payload that was too big to be claimed with its row.
+func (d *dispatcher) loadPayload(r *driver.Row) (body []byte, free func(), err error) {
+	size := min(int64(r.PayloadSize), bigPayloads)
+	if err := d.payloadSem.Acquire(d.sendCtx, size); err != nil {
+		return nil, nil, err
+	}
+	free = func() { d.payloadSem.Release(size) }
+	ctx, cancel := context.WithTimeout(d.sendCtx, d.cfg.QueueWait)
+	defer cancel()
+	row, err := d.cfg.Store.Get(ctx, r.ID)
+	if err == nil && row == nil {
+		err = ErrNotFound
+	}
+	if err != nil {
+		free()
+		return nil, nil, err
+	}
+	return row.Payload, free, nil
+}
+
+// settle turns an attempt into the outcome to record.
+func (d *dispatcher) settle(j *job, cfg *targetConfig, a *Attempt, in Input) item {
+	r := j.row
+	in.Attempt, in.AttemptsDone, in.Policy = a, r.Attempts, cfg.Retry
+	in.Jitter, in.Source = rand.Float64(), r.Source //nolint:gosec // spreads load, guards nothing
+	decision := Decide(in)
+	it := item{job: j, attempt: a, decision: decision}
+	o := &it.outcome
+	*o = driver.Outcome{ID: r.ID, Token: r.ClaimToken, Attempts: r.Attempts, Error: decision.Error, Parked: in.ParkReason != ""}
+	switch decision.Outcome {
+	case OutcomeSuccess:
+		o.Status = StatusSuccess
+	case OutcomeRetry:
+		o.Status, o.RetryIn = StatusPending, decision.NextDelay
+	case OutcomeDead:
+		o.Status = StatusDead
+	case OutcomeFailed:
+		o.Status = StatusFailed
+	case OutcomeRelease:
+		o.Status, o.Released = StatusPending, true
+		return it
+	}
+	if a == nil {
+		return it
+	}
+	o.Signature = a.Signature
+	if decision.SpendAttempt {
+		o.Attempts++
+		o.Attempt = d.attemptRow(r, a, o.Attempts)
+	}
+	o.ResponseCode, o.ResponseBody, o.ResponseTruncated = a.StatusCode, a.ResponseBody, a.ResponseTruncated
+	return it
+}
+
+func (d *dispatcher) attemptRow(r *driver.Row, a *Attempt, n int) *driver.Attempt {
+	return &driver.Attempt{
+		DeliveryID: r.ID, Round: r.Round, Attempt: n, Node: d.cfg.Node, Began: a.Started,
+		Duration: a.Duration, DNS: a.DNS, Connect: a.Connect, TLS: a.TLS, FirstByte: a.FirstByte,
+		RemoteAddr: a.RemoteAddr, RequestHeaders: headersJSON(a.RequestHeaders),
+		ResponseCode: a.StatusCode, ResponseHeaders: headersJSON(a.ResponseHeaders),
+		ResponseBody: a.ResponseBody, Truncated: a.ResponseTruncated, LocationHost: a.LocationHost,
+		ErrorClass: string(a.Class), Error: a.Error, OrganizationID: r.OrganizationID,
+	}
+}
+
+func headersJSON(h map[string][]string) string {
+	if len(h) == 0 {
+		return ""
+	}
+	text, err := json.Marshal(h)
+	if err != nil { // a map of strings always encodes
+		return ""
+	}
+	return string(text)
+}
+
+// learn adjusts the target's limits to what the attempt showed. d.mu is held.
+func (d *dispatcher) learn(j *job, it *item) {
+	t, a := j.target, it.attempt
+	if a == nil || it.outcome.Released || !a.Sent {
+		return
+	}
+	now := time.Now()
+	answered := a.StatusCode != 0 && a.StatusCode < 500 && a.StatusCode != 408 && a.StatusCode != 429
+	if answered {
+		t.limiter.succeeded()
+		return
+	}
+	overload := a.StatusCode == 429 || a.StatusCode == 503 || a.StatusCode == 408 || a.StatusCode == 0
+	open, pause := t.limiter.failed(j.started, now, overload)
+	if a.RetryAfter > 0 {
+		t.pausedTil = now.Add(min(a.RetryAfter, maxTargetPause))
+		open = true
+	}
+	if open {
+		d.log.Warn("target pauses", "source", j.row.Source, "target", j.row.TargetKey,
+			"pause", max(pause, time.Until(t.pausedTil)), "failures", t.limiter.failures)
+		go d.giveBackQueued(t)
+	}
+}
+
+// giveBackQueued returns the claimed rows of a target that pauses, so that
+// their claims do not end while they wait.
+func (d *dispatcher) giveBackQueued(t *target) {
+	d.mu.Lock()
+	jobs := d.takeQueued(func(j *job) bool { return j.target == t })
+	if len(jobs) > 0 && !d.stopping {
+		d.markReady(t)
+	}
+	d.mu.Unlock()
+	d.giveBack(jobs)
+}
+
+// hostOf is the host and port of a URL, as far as sharing slots goes.
+func hostOf(raw string) string {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return raw
+	}
+	return u.Host
+}

@@ -1,0 +1,539 @@
+package messaging
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"golang.org/x/sync/semaphore"
+	"golang.org/x/time/rate"
+
+	"github.com/objecthost/objecthost/services/messaging/driver"
+)
+
+const (
+	// quarantineAt is the crash count from which a row is sent alone, deadAt
+	// the one at which it ends dead: three crashes in company, three alone.
+	quarantineAt = 3
+	deadAt       = 6
+	// bigPayloads bounds the bytes of payloads above driver.MaxClaimedPayload
+	// that are in memory at once.
+	bigPayloads = 64 << 20
+	// stopReserve is the part of the grace time that is kept for saving
+	// outcomes and giving rows back.
+	stopReserve = 5
+)
+
+// dispatcher claims due rows, sends them in turn, and has their outcomes
+// recorded. One mutex guards its state; no store and no network is touched
+// while it is held.
+type dispatcher struct {
+	s   *Service
+	cfg Config
+	log *slog.Logger
+	rec *outcomeWriter
+
+	mu       sync.Mutex
+	started  bool
+	stopping bool
+	targets  map[int64]*target
+	hosts    map[string]*host
+	lanes    map[int64]*lane
+	ring     orgRing
+	// quarantine holds rows that are sent alone, alone tells that one is.
+	quarantine []*job
+	alone      bool
+	// prompt and slow count requests in flight, reserved the slots promised to
+	// rows being enqueued, retrying the retries among the requests, queued the
+	// claimed rows that wait.
+	prompt, slow, reserved, retrying, queued int
+	outstanding, workers                     int
+	oldest, newest                           *job
+	pumpTimer, staleTimer                    *time.Timer
+	lastErr                                  error
+
+	work       chan *job
+	claimKick  chan struct{}
+	pollKick   chan struct{}
+	payloadSem *semaphore.Weighted
+	loops      context.CancelFunc // ends the loops
+	sends      context.CancelFunc // cuts requests off
+	sendCtx    context.Context    // of the requests, not of one call: it ends with the dispatcher
+	wg         sync.WaitGroup     // workers
+	loopWG     sync.WaitGroup
+}
+
+func newDispatcher(s *Service) *dispatcher {
+	d := &dispatcher{
+		s: s, cfg: s.cfg, log: s.cfg.Logger,
+		targets: make(map[int64]*target), hosts: make(map[string]*host), lanes: make(map[int64]*lane),
+		work:      make(chan *job, s.cfg.MaxInFlight+s.cfg.MaxSlow+1),
+		claimKick: make(chan struct{}, 1), pollKick: make(chan struct{}, 1),
+		payloadSem: semaphore.NewWeighted(bigPayloads),
+	}
+	d.rec = newOutcomeWriter(d)
+	return d
+}
+
+func (d *dispatcher) start(ctx context.Context) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.started || d.stopping {
+		return nil
+	}
+	d.started = true
+	loopCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	d.loops = cancel
+	d.sendCtx, d.sends = context.WithCancel(context.WithoutCancel(ctx))
+	for _, loop := range []func(context.Context){d.claimLoop, d.pollLoop, d.cleanLoop} {
+		d.loopWG.Add(1)
+		go func() {
+			defer d.loopWG.Done()
+			loop(loopCtx)
+		}()
+	}
+	d.rec.start()
+	return nil
+}
+
+// stop ends claiming, gives queued rows back, waits for requests in flight
+// until most of the grace time has passed, cuts off the rest and saves.
+func (d *dispatcher) stop(ctx context.Context) error {
+	d.mu.Lock()
+	if !d.started || d.stopping {
+		d.stopping = true
+		d.mu.Unlock()
+		return nil
+	}
+	d.stopping = true
+	giveBack := d.takeQueued(func(*job) bool { return true })
+	for _, t := range []*time.Timer{d.pumpTimer, d.staleTimer} {
+		if t != nil {
+			t.Stop()
+		}
+	}
+	for _, t := range d.targets {
+		if t.timer != nil {
+			t.timer.Stop()
+		}
+	}
+	close(d.work)
+	d.mu.Unlock()
+
+	d.loops()
+	d.loopWG.Wait()
+	d.giveBack(giveBack)
+	answered := make(chan struct{})
+	go func() { d.wg.Wait(); close(answered) }()
+	cut := time.NewTimer(cutAfter(ctx))
+	defer cut.Stop()
+	select {
+	case <-answered:
+	case <-cut.C:
+	case <-ctx.Done():
+	}
+	d.sends()
+	<-answered
+	return d.rec.stop(ctx)
+}
+
+// cutAfter leaves a part of the grace time for saving.
+func cutAfter(ctx context.Context) time.Duration {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return maxTimeout
+	}
+	left := time.Until(deadline)
+	return left - min(left/stopReserve, time.Second)
+}
+
+func (d *dispatcher) health() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.lastErr
+}
+
+// setErr notes whether the store answered, and logs changes.
+func (d *dispatcher) setErr(err error) {
+	d.mu.Lock()
+	changed := (err == nil) != (d.lastErr == nil)
+	d.lastErr = err
+	d.mu.Unlock()
+	if !changed {
+		return
+	}
+	if err != nil {
+		d.log.Error("outbox store does not answer, waiting for it", "error", err)
+	} else {
+		d.log.Info("outbox store answers again")
+	}
+}
+
+func kick(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+func (d *dispatcher) kickClaim() { kick(d.claimKick) }
+
+// lowWater is the number of waiting claimed rows below which more are claimed.
+func (d *dispatcher) lowWater() int { return min(2*d.cfg.MaxInFlight, max(1, d.cfg.BatchSize/2)) }
+
+// ready notes that the store may have due rows of a target.
+func (d *dispatcher) ready(id int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.started && !d.stopping {
+		d.markReady(d.target(id))
+	}
+}
+
+// due notes that a row of a target is due after a delay that has just been
+// saved. The millisecond is for the database's clock, which counts in whole
+// ones.
+func (d *dispatcher) due(t *target, in time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.stopping {
+		now := time.Now()
+		d.wakeAt(t, now.Add(in+time.Millisecond), now)
+	}
+}
+
+// targetChanged makes the next claim of the target read it again, and gives
+// back what was claimed under its old form.
+func (d *dispatcher) targetChanged(id int64) {
+	d.mu.Lock()
+	if !d.started || d.stopping {
+		d.mu.Unlock()
+		return
+	}
+	t := d.target(id)
+	t.stale = true
+	giveBack := d.takeQueued(func(j *job) bool { return j.target == t })
+	d.markReady(t)
+	d.mu.Unlock()
+	d.giveBack(giveBack)
+	kick(d.pollKick) // a target that is gone has rows to sweep
+}
+
+// target returns the state of a target, made on first use.
+func (d *dispatcher) target(id int64) *target {
+	t := d.targets[id]
+	if t == nil {
+		t = &target{id: id, limiter: newLimiter(d.cfg.MaxPerTarget), lastClaim: time.Now()}
+		d.targets[id] = t
+	}
+	return t
+}
+
+func (d *dispatcher) host(name string) *host {
+	h := d.hosts[name]
+	if h == nil {
+		h = &host{name: name}
+		d.hosts[name] = h
+	}
+	return h
+}
+
+// takeQueued removes the claimed jobs that wait and that match. d.mu is held.
+func (d *dispatcher) takeQueued(match func(*job) bool) []*job {
+	var taken []*job
+	filter := func(q []*job) []*job {
+		return slices.DeleteFunc(q, func(j *job) bool {
+			if !match(j) {
+				return false
+			}
+			j.target.queued--
+			d.queued--
+			taken = append(taken, j)
+			return true
+		})
+	}
+	for _, l := range d.lanes {
+		l.waiting = filter(l.waiting)
+	}
+	behind := len(taken)
+	for _, t := range d.targets {
+		t.first, t.again = filter(t.first), filter(t.again)
+	}
+	d.quarantine = filter(d.quarantine)
+	for _, head := range taken[behind:] {
+		d.leaveLane(head.row.OrderKey, false)
+	}
+	return taken
+}
+
+// giveBack returns claimed rows to pending as if they had not been claimed.
+func (d *dispatcher) giveBack(jobs []*job) {
+	for _, j := range jobs {
+		d.rec.add(item{job: j, outcome: driver.Outcome{ID: j.row.ID, Token: j.row.ClaimToken, Status: StatusPending, Released: true}})
+	}
+}
+
+// claimLoop claims due rows whenever something may be due and there is room.
+func (d *dispatcher) claimLoop(ctx context.Context) {
+	pause := time.Duration(0)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.claimKick:
+		}
+		err := d.claim(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil:
+			pause = 0
+			continue
+		}
+		d.setErr(err)
+		pause = min(max(2*pause, 50*time.Millisecond), d.cfg.PollInterval)
+		if !sleep(ctx, pause) {
+			return
+		}
+		d.kickClaim()
+	}
+}
+
+// sleep waits for a while; false when ctx ended.
+func sleep(ctx context.Context, wait time.Duration) bool {
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// claim takes due rows of the targets that have room for them.
+func (d *dispatcher) claim(ctx context.Context) error {
+	if err := d.loadTargets(ctx); err != nil {
+		return err
+	}
+	wants, gens := d.wants()
+	if len(wants) == 0 {
+		return nil
+	}
+	began := time.Now()
+	token := uuid.NewString()
+	rows, err := d.cfg.Store.Claim(ctx, driver.ClaimRequest{
+		Node: d.cfg.Node, Token: token, Wants: wants, Hold: d.cfg.hold(),
+	})
+	if err != nil {
+		return err
+	}
+	d.setErr(nil)
+	d.accept(rows, wants, gens, began.Add(d.cfg.QueueWait))
+	return nil
+}
+
+// wants lists what to claim: of every ready target as many rows as it can take
+// soon, within what this process may hold.
+func (d *dispatcher) wants() ([]driver.Want, map[int64]uint64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	budget := d.cfg.BatchSize - d.queued
+	if d.stopping || d.queued >= d.lowWater() || budget <= 0 || d.rec.backlog() > 4*d.cfg.BatchSize {
+		return nil, nil
+	}
+	now := time.Now()
+	var eligible []*target
+	for _, t := range d.targets {
+		if t.ready && t.cfg != nil && !t.stale && t.cfg.row.State == TargetActive && t.room(now) > 0 {
+			eligible = append(eligible, t)
+		}
+	}
+	if len(eligible) == 0 {
+		return nil, nil
+	}
+	// The longest unserved first, so that a budget smaller than the number of
+	// targets goes round.
+	slices.SortFunc(eligible, func(a, b *target) int { return a.lastClaim.Compare(b.lastClaim) })
+	share := max(1, budget/len(eligible))
+	wants := make([]driver.Want, 0, len(eligible))
+	gens := make(map[int64]uint64, len(eligible))
+	for _, t := range eligible {
+		n := min(t.room(now), share, budget)
+		if n == 0 {
+			break
+		}
+		budget -= n
+		retries := max(1, n/4)
+		wants = append(wants, driver.Want{TargetID: t.id, First: max(1, n-retries), Retry: retries})
+		gens[t.id] = t.gen
+		t.lastClaim, t.done = now, 0
+	}
+	return wants, gens
+}
+
+// room is the number of rows that are worth claiming for a target: its free
+// slots, and what it will have used up by the time of the next claim.
+func (t *target) room(now time.Time) int {
+	if now.Before(t.pausedTil) {
+		return 0
+	}
+	allowed := t.limiter.allowed(now)
+	if allowed == 0 {
+		return 0
+	}
+	ahead := 0
+	if since := now.Sub(t.lastClaim); t.limiter.openUntil.IsZero() && since > 0 {
+		perSecond := float64(t.done) / since.Seconds()
+		ahead = min(int(perSecond/10), 256) // a tenth of a second's worth
+	}
+	return allowed + ahead - t.inFlight - t.reserved - t.queued
+}
+
+// accept takes over claimed rows.
+func (d *dispatcher) accept(rows []*driver.Row, wants []driver.Want, gens map[int64]uint64, sendBy time.Time) {
+	got := make(map[int64]driver.Want, len(wants))
+	var giveBack []*job
+	d.mu.Lock()
+	for _, r := range rows {
+		t := d.target(r.TargetID)
+		n := got[r.TargetID]
+		if r.Attempts > 0 {
+			n.Retry++
+		} else {
+			n.First++
+		}
+		got[r.TargetID] = n
+		j := d.newJob(r, t, sendBy)
+		if d.stopping || t.cfg == nil || t.cfg.row.Version != r.TargetVersion {
+			t.stale = true
+			giveBack = append(giveBack, j)
+			continue
+		}
+		d.enqueue(j)
+	}
+	for _, w := range wants {
+		t := d.targets[w.TargetID]
+		if n := got[w.TargetID]; n.First < w.First && n.Retry < w.Retry && t.gen == gens[w.TargetID] {
+			t.ready = false
+		}
+	}
+	d.watchStale(sendBy)
+	d.pump()
+	if len(rows) > 0 && d.queued < d.lowWater() {
+		d.kickClaim()
+	}
+	d.mu.Unlock()
+	d.giveBack(giveBack)
+}
+
+func (d *dispatcher) newJob(r *driver.Row, t *target, sendBy time.Time) *job {
+	return &job{row: r, target: t, host: d.host(hostOf(r.URL)), sendBy: sendBy}
+}
+
+// watchStale gives rows back that waited for their turn longer than QueueWait,
+// well before their claim ends.
+func (d *dispatcher) watchStale(sendBy time.Time) {
+	if d.staleTimer != nil || d.queued == 0 || d.stopping {
+		return
+	}
+	d.staleTimer = time.AfterFunc(time.Until(sendBy), func() {
+		d.mu.Lock()
+		d.staleTimer = nil
+		now := time.Now()
+		stale := d.takeQueued(func(j *job) bool { return !now.Before(j.sendBy) })
+		next := time.Time{}
+		d.eachQueued(func(j *job) {
+			if next.IsZero() || j.sendBy.Before(next) {
+				next = j.sendBy
+			}
+		})
+		d.watchStale(next)
+		d.mu.Unlock()
+		d.giveBack(stale)
+	})
+}
+
+func (d *dispatcher) eachQueued(visit func(*job)) {
+	for _, l := range d.lanes {
+		for _, j := range l.waiting {
+			visit(j)
+		}
+	}
+	for _, t := range d.targets {
+		for _, j := range t.first {
+			visit(j)
+		}
+		for _, j := range t.again {
+			visit(j)
+		}
+	}
+	for _, j := range d.quarantine {
+		visit(j)
+	}
+}
+
+// loadTargets reads the targets that are ready and not read yet, or changed.
+func (d *dispatcher) loadTargets(ctx context.Context) error {
+	var ids []int64
+	d.mu.Lock()
+	for id, t := range d.targets {
+		if t.stale || t.cfg == nil && t.ready {
+			ids = append(ids, id)
+		}
+	}
+	d.mu.Unlock()
+	if len(ids) == 0 {
+		return nil
+	}
+	rows, err := d.cfg.Store.Targets(ctx, ids, nil)
+	if err != nil {
+		return err
+	}
+	configs := make([]*targetConfig, len(rows))
+	for i, row := range rows {
+		configs[i] = &targetConfig{row: row, Target: d.s.openTarget(row)}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, c := range configs {
+		d.target(c.row.ID).configure(c, d.cfg.MaxPerTarget)
+	}
+	return nil
+}
+
+// targetConfig is an immutable snapshot of a target.
+type targetConfig struct {
+	row *driver.Target
+	Target
+
+	headers sync.Map // sealed text → map[string]string, opened once
+	cached  atomic.Int32
+}
+
+// configure takes over a target's settings and keeps what was learned.
+func (t *target) configure(c *targetConfig, maxPerTarget int) {
+	t.stale = false
+	t.cfg = c
+	t.failing = c.row.FailingSince != 0
+	limit := maxPerTarget
+	if c.MaxConcurrency > 0 {
+		limit = min(limit, c.MaxConcurrency)
+	}
+	t.limiter.max = float64(limit)
+	t.limiter.limit = min(t.limiter.limit, t.limiter.max)
+	t.limiter.threshold = max(t.limiter.threshold, t.limiter.max)
+	switch {
+	case c.RatePerSecond <= 0:
+		t.rate = nil
+	case t.rate == nil:
+		t.rate = rate.NewLimiter(rate.Limit(c.RatePerSecond), max(1, c.RateBurst))
+	default:
+		t.rate.SetLimit(rate.Limit(c.RatePerSecond))
+		t.rate.SetBurst(max(1, c.RateBurst))
+	}
+}

@@ -1,0 +1,349 @@
+package messaging
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/objecthost/objecthost/core/event"
+	"github.com/objecthost/objecthost/services/messaging/driver"
+	"github.com/objecthost/objecthost/storage"
+)
+
+// EventTargetHeld is the type of the event that reports that the outbox put a
+// target on hold by itself. Its RecordID is the target's key, its After object
+// has source, targetKey and reason.
+const EventTargetHeld = "delivery.target.held"
+
+const (
+	// touchEvery is how often a target that keeps succeeding is written.
+	touchEvery = time.Minute
+	// failingLimit is how long a webhook may fail without one success.
+	failingLimit = 5 * 24 * time.Hour
+	// saveTimeout bounds one attempt to save a batch.
+	saveTimeout = 30 * time.Second
+)
+
+// item is an outcome on its way into the store.
+type item struct {
+	job      *job
+	outcome  driver.Outcome
+	attempt  *Attempt
+	decision Decision
+}
+
+// outcomeWriter saves outcomes in batches. While one batch is being saved the
+// next gathers, so that there is no waiting when there is no load and one
+// statement for hundreds of outcomes when there is. It keeps outcomes through
+// a loss of the store, until they are saved or their claims are.
+type outcomeWriter struct {
+	d *dispatcher
+
+	mu      sync.Mutex
+	items   []item
+	closed  bool
+	kick    chan struct{}
+	stopped chan struct{}
+	ctx     context.Context // ends when the grace time for saving is over
+	cancel  context.CancelFunc
+}
+
+func newOutcomeWriter(d *dispatcher) *outcomeWriter {
+	w := &outcomeWriter{d: d, kick: make(chan struct{}, 1), stopped: make(chan struct{})}
+	w.ctx, w.cancel = context.WithCancel(context.Background())
+	return w
+}
+
+func (w *outcomeWriter) start() { go w.run() }
+
+func (w *outcomeWriter) add(it item) {
+	w.mu.Lock()
+	w.items = append(w.items, it)
+	w.mu.Unlock()
+	kick(w.kick)
+}
+
+// backlog is the number of outcomes that wait to be saved.
+func (w *outcomeWriter) backlog() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.items)
+}
+
+// stop saves what is left. Nothing is added any more.
+func (w *outcomeWriter) stop(ctx context.Context) error {
+	w.mu.Lock()
+	w.closed = true
+	w.mu.Unlock()
+	kick(w.kick)
+	select {
+	case <-w.stopped:
+		w.cancel()
+		return nil
+	case <-ctx.Done():
+		w.cancel()
+		<-w.stopped
+		return ctx.Err()
+	}
+}
+
+func (w *outcomeWriter) run() {
+	defer close(w.stopped)
+	for range w.kick {
+		for {
+			batch, closed := w.take()
+			if len(batch) == 0 {
+				if closed {
+					return
+				}
+				break
+			}
+			if !w.save(batch) {
+				return
+			}
+		}
+	}
+}
+
+func (w *outcomeWriter) take() ([]item, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := min(len(w.items), w.d.cfg.BatchSize)
+	batch := w.items[:n:n]
+	w.items = w.items[n:]
+	if len(w.items) == 0 {
+		w.items = nil
+	}
+	return batch, w.closed
+}
+
+// save stores a batch, waiting for the store while it is away; false when the
+// grace time ended first. A batch that is refused is split until the refused
+// outcome stands alone; that one is saved without what the receiver sent.
+func (w *outcomeWriter) save(batch []item) bool {
+	pause := 20 * time.Millisecond
+	for {
+		err := w.write(batch)
+		switch {
+		case err == nil:
+			return true
+		case w.ctx.Err() != nil:
+			return false
+		case !storage.IsTransient(err) && len(batch) > 1:
+			half := len(batch) / 2
+			return w.save(batch[:half]) && w.save(batch[half:])
+		case !storage.IsTransient(err) && !batch[0].bare():
+			w.d.log.Error("save outcome, trying without the response", "delivery_id", batch[0].outcome.ID, "error", err)
+			batch = []item{batch[0].stripped()}
+			continue
+		case !storage.IsTransient(err):
+			// The claim's end gives the row back.
+			w.d.log.Error("save outcome", "delivery_id", batch[0].outcome.ID, "error", err)
+			return true
+		}
+		w.d.setErr(err)
+		if !sleep(w.ctx, pause) {
+			return false
+		}
+		pause = min(2*pause, time.Second)
+	}
+}
+
+// bare tells that nothing of the receiver's answer is left to store.
+func (it *item) bare() bool { return it.outcome.ResponseBody == "" && it.outcome.Attempt == nil }
+
+func (it item) stripped() item {
+	it.outcome.ResponseBody, it.outcome.Signature, it.outcome.Attempt = "", "", nil
+	return it
+}
+
+// write saves a batch with its events in one transaction.
+func (w *outcomeWriter) write(batch []item) error {
+	ctx, cancel := context.WithTimeout(w.ctx, saveTimeout)
+	defer cancel()
+	outcomes := make([]driver.Outcome, len(batch))
+	for i := range batch {
+		outcomes[i] = batch[i].outcome
+		if a := outcomes[i].Attempt; a != nil {
+			a.StartedAgo = time.Since(a.Began)
+		}
+	}
+	touches, held := w.touches(batch)
+	var applied []bool
+	err := w.d.cfg.Tx.InTx(ctx, func(ctx context.Context) (err error) {
+		applied, err = w.d.cfg.Store.Record(ctx, outcomes, touches)
+		if err != nil {
+			return err
+		}
+		return w.appendEvents(ctx, batch, applied, held)
+	})
+	if err != nil {
+		return err
+	}
+	w.d.setErr(nil)
+	for i := range batch {
+		w.report(&batch[i], applied[i])
+	}
+	w.noteTouches(touches)
+	return nil
+}
+
+// touches sums up what the batch says about targets, leaving out what they
+// know already.
+func (w *outcomeWriter) touches(batch []item) (touches []driver.Touch, held []*event.Event) {
+	byTarget := make(map[*target]*driver.Touch)
+	var order []*target
+	for i := range batch {
+		it := &batch[i]
+		if it.attempt == nil || it.outcome.Released {
+			continue
+		}
+		t := it.job.target
+		touch := byTarget[t]
+		if touch == nil {
+			touch = &driver.Touch{TargetID: t.id}
+			byTarget[t] = touch
+			order = append(order, t)
+		}
+		if it.outcome.Status == StatusSuccess {
+			touch.Succeeded = true
+		} else {
+			touch.Failing = true
+		}
+		if it.decision.SwitchOffTarget {
+			touch.HoldReason = "the receiver answered 410 Gone"
+			held = append(held, heldEvent(it.job.row, touch.HoldReason))
+		}
+	}
+	now := time.Now()
+	w.d.mu.Lock()
+	defer w.d.mu.Unlock()
+	for _, t := range order {
+		touch := byTarget[t]
+		if touch.Succeeded {
+			touch.Failing = false
+		}
+		if since := t.failingSince(); touch.Failing && touch.HoldReason == "" && t.cfg.row.Source == SourceWebhook &&
+			!since.IsZero() && now.Sub(since) > failingLimit {
+			touch.HoldReason = "no delivery succeeded for 5 days"
+			held = append(held, heldEvent(&driver.Row{
+				Source: t.cfg.row.Source, TargetKey: t.cfg.row.Key, OrganizationID: t.cfg.row.OrganizationID,
+			}, touch.HoldReason))
+		}
+		fresh := touch.Failing && t.failing || touch.Succeeded && !t.failing && now.Sub(t.touched) < touchEvery
+		if !fresh || touch.HoldReason != "" {
+			touches = append(touches, *touch)
+		}
+	}
+	return touches, held
+}
+
+func (t *target) failingSince() time.Time {
+	if t.cfg == nil {
+		return time.Time{}
+	}
+	return t.cfg.FailingSince
+}
+
+// noteTouches remembers what was written, after the commit.
+func (w *outcomeWriter) noteTouches(touches []driver.Touch) {
+	if len(touches) == 0 {
+		return
+	}
+	w.d.mu.Lock()
+	now := time.Now()
+	var changed []int64
+	for _, touch := range touches {
+		t := w.d.target(touch.TargetID)
+		t.touched = now
+		if t.failing != touch.Failing || touch.HoldReason != "" {
+			changed = append(changed, touch.TargetID)
+		}
+		t.failing = touch.Failing
+	}
+	w.d.mu.Unlock()
+	for _, id := range changed {
+		w.d.targetChanged(id)
+	}
+}
+
+// appendEvents appends the delivery.finished events of the rows that ended,
+// and reports targets that were put on hold.
+func (w *outcomeWriter) appendEvents(ctx context.Context, batch []item, applied []bool, held []*event.Event) error {
+	events := w.d.cfg.Events
+	if events == nil {
+		return nil
+	}
+	var ended []*driver.Row
+	for i := range batch {
+		it := &batch[i]
+		status := it.outcome.Status
+		if applied[i] && status.Terminal() && (status != StatusSuccess || it.job.row.NotifyFinished) {
+			ended = append(ended, it.after())
+		}
+	}
+	if err := w.d.s.appendFinished(ctx, ended...); err != nil {
+		return err
+	}
+	if len(held) == 0 {
+		return nil
+	}
+	return events.Append(ctx, held...)
+}
+
+// after is the row as the outcome leaves it.
+func (it *item) after() *driver.Row {
+	r := *it.job.row
+	r.Status, r.Attempts, r.Error = it.outcome.Status, it.outcome.Attempts, it.outcome.Error
+	r.ResponseCode, r.ResponseBody, r.Signature = it.outcome.ResponseCode, it.outcome.ResponseBody, it.outcome.Signature
+	return &r
+}
+
+// report logs an outcome, wakes what it frees, and calls OnAttempt.
+func (w *outcomeWriter) report(it *item, applied bool) {
+	r := it.job.row
+	if !applied {
+		w.d.log.Warn("outcome came after its claim had ended", "delivery_id", r.ID, "attempt", it.outcome.Attempts)
+		return
+	}
+	if it.outcome.Released {
+		w.d.ready(r.TargetID)
+		return
+	}
+	if it.outcome.Status == StatusPending {
+		w.d.due(it.job.target, it.outcome.RetryIn)
+	}
+	level := slog.LevelInfo
+	if it.outcome.Status != StatusSuccess {
+		level = slog.LevelWarn
+	}
+	if w.d.log.Enabled(context.Background(), level) {
+		attrs := []slog.Attr{
+			slog.String("delivery_id", r.ID), slog.String("source", r.Source), slog.String("target", r.TargetKey),
+			slog.String("label", r.Label), slog.Int("attempt", it.outcome.Attempts),
+			slog.String("outcome", string(it.decision.Outcome)), slog.String("status", string(it.outcome.Status)),
+		}
+		if it.attempt != nil {
+			attrs = append(attrs, slog.Duration("duration", it.attempt.Duration), slog.Int("response_code", it.attempt.StatusCode))
+		}
+		if it.outcome.Error != "" {
+			attrs = append(attrs, slog.String("error", it.outcome.Error))
+		}
+		if it.outcome.Status == StatusPending {
+			attrs = append(attrs, slog.Duration("next_retry", it.outcome.RetryIn))
+		}
+		w.d.log.LogAttrs(context.Background(), level, "delivery attempt", attrs...)
+	}
+	if it.attempt != nil && w.d.cfg.OnAttempt != nil {
+		w.d.cfg.OnAttempt(deliveryOf(it.after()), *it.attempt)
+	}
+}
+
+func heldEvent(r *driver.Row, reason string) *event.Event {
+	after, _ := marshalPlain(map[string]any{"source": r.Source, "targetKey": r.TargetKey, "reason": reason})
+	return &event.Event{
+		Type: EventTargetHeld, Object: "sys_http_target", RecordID: r.TargetKey,
+		After: after, OrganizationID: r.OrganizationID,
+	}
+}

@@ -1,0 +1,143 @@
+package messaging
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/objecthost/objecthost/services/messaging/driver"
+)
+
+// pollLoop looks at what waits in the store: what other processes wrote, what
+// this one found at its start, claims that have ended, rows of targets that
+// are gone. Commits of this process wake the claim loop without it.
+func (d *dispatcher) pollLoop(ctx context.Context) {
+	exclusive := d.cfg.Exclusive
+	for {
+		wait := d.cfg.PollInterval
+		if exclusive {
+			if err := d.expire(ctx, true); err == nil {
+				exclusive = false
+			}
+		}
+		next, err := d.poll(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			d.setErr(err)
+			wait = min(wait, time.Second)
+		default:
+			d.setErr(nil)
+			wait = min(wait, next)
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		case <-d.pollKick:
+			timer.Stop()
+		}
+	}
+}
+
+// poll looks once and returns when to look again at the latest.
+func (d *dispatcher) poll(ctx context.Context) (time.Duration, error) {
+	outlook, err := d.cfg.Store.Outlook(ctx, nil)
+	if err != nil {
+		return 0, err
+	}
+	next := d.cfg.PollInterval
+	if outlook.Claims {
+		if outlook.ClaimEndsIn <= 0 {
+			if err := d.expire(ctx, false); err != nil {
+				return 0, err
+			}
+			// The requeued rows are due: look again at once.
+			next = 0
+		} else {
+			next = min(next, outlook.ClaimEndsIn)
+		}
+	}
+	if outlook.Gone {
+		if err := d.sweep(ctx); err != nil {
+			return 0, err
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.stopping {
+		return next, nil
+	}
+	now := time.Now()
+	for _, due := range outlook.Due {
+		t := d.target(due.TargetID)
+		if due.In <= 0 {
+			d.markReady(t)
+		} else {
+			d.wakeAt(t, now.Add(due.In), now)
+		}
+	}
+	return next, nil
+}
+
+// expire takes back claims that have ended.
+func (d *dispatcher) expire(ctx context.Context, all bool) error {
+	for {
+		var requeued int
+		var dead []*driver.Row
+		err := d.cfg.Tx.InTx(ctx, func(ctx context.Context) (err error) {
+			requeued, dead, err = d.cfg.Store.Expire(ctx, all, deadAt, d.cfg.BatchSize)
+			if err != nil {
+				return fmt.Errorf("expire claims: %w", err)
+			}
+			return d.s.appendFinished(ctx, dead...)
+		})
+		if err != nil {
+			return err
+		}
+		if requeued+len(dead) > 0 {
+			d.log.Warn("claims ended without an outcome", "requeued", requeued, "dead", len(dead), "at_start", all)
+		}
+		if requeued+len(dead) < d.cfg.BatchSize {
+			return nil
+		}
+	}
+}
+
+// sweep ends waiting rows of targets that are gone.
+func (d *dispatcher) sweep(ctx context.Context) error {
+	for {
+		var rows []*driver.Row
+		err := d.cfg.Tx.InTx(ctx, func(ctx context.Context) (err error) {
+			rows, err = d.cfg.Store.Sweep(ctx, d.cfg.BatchSize)
+			if err != nil {
+				return fmt.Errorf("sweep deliveries: %w", err)
+			}
+			return d.s.appendFinished(ctx, rows...)
+		})
+		if err != nil || len(rows) < d.cfg.BatchSize {
+			return err
+		}
+	}
+}
+
+// cleanLoop removes rows whose retention is over, in small batches with pauses
+// as long as the batches, so that live traffic keeps half of the store.
+func (d *dispatcher) cleanLoop(ctx context.Context) {
+	const batch = 500
+	wait := d.cfg.CleanInterval
+	for sleep(ctx, wait) {
+		began := time.Now()
+		n, err := d.cfg.Store.Clean(ctx, d.cfg.Retention, batch)
+		if err != nil && ctx.Err() == nil {
+			d.log.Warn("retention clean-up", "error", err)
+		}
+		wait = d.cfg.CleanInterval
+		if n == batch {
+			wait = max(time.Since(began), time.Millisecond)
+		}
+	}
+}

@@ -1,0 +1,124 @@
+package messaging
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/objecthost/objecthost/services/messaging/driver"
+	"github.com/objecthost/objecthost/storage"
+)
+
+// reservation holds the slots of rows that are stored as claimed, so that they
+// can be sent when their transaction commits, without a claim of their own.
+type reservation struct {
+	d    *dispatcher
+	held map[*driver.Row]*job
+}
+
+// reserve promises slots to the rows that can be sent at once, and marks these
+// as in flight. A row gets one only when its target is known, active and has
+// nothing waiting, there is room for a request to it, and no other row of its
+// ordering key is here. A caller's own transaction gets none: nobody tells
+// whether it will be committed.
+func (d *dispatcher) reserve(ctx context.Context, rows []*driver.Row) *reservation {
+	r := &reservation{d: d}
+	if storage.Foreign(ctx) {
+		return r
+	}
+	now := time.Now()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.started || d.stopping || d.alone || len(d.quarantine) > 0 {
+		return r
+	}
+	token := ""
+	for _, row := range rows {
+		if row.Status != StatusPending || !d.sendableNow(row, now) {
+			continue
+		}
+		if token == "" {
+			token = uuid.NewString()
+			r.held = make(map[*driver.Row]*job)
+		}
+		t := d.targets[row.TargetID]
+		t.reserved++
+		d.reserved++
+		if row.OrderKey != 0 {
+			d.lanes[row.OrderKey] = new(lane)
+		}
+		row.Status, row.ClaimToken, row.ClaimedBy = StatusInFlight, token, d.cfg.Node
+		r.held[row] = d.newJob(row, t, now.Add(d.cfg.QueueWait))
+	}
+	return r
+}
+
+func (d *dispatcher) sendableNow(row *driver.Row, now time.Time) bool {
+	t := d.targets[row.TargetID]
+	switch {
+	case t == nil || t.cfg == nil || t.stale || t.ready || t.queued > 0:
+		return false
+	case t.cfg.row.State != TargetActive || now.Before(t.pausedTil) || !t.limiter.openUntil.IsZero():
+		return false
+	case t.inFlight+t.reserved >= t.limiter.allowed(now):
+		return false
+	case d.prompt+d.reserved >= d.cfg.MaxInFlight:
+		return false
+	}
+	return row.OrderKey == 0 || d.lanes[row.OrderKey] == nil
+}
+
+// release gives the slots of rows back.
+func (r *reservation) release(rows ...*driver.Row) {
+	if r.held == nil {
+		return
+	}
+	r.d.mu.Lock()
+	defer r.d.mu.Unlock()
+	for _, row := range rows {
+		if j := r.held[row]; j != nil {
+			delete(r.held, row)
+			r.d.unreserve(j)
+			r.d.leaveLane(row.OrderKey, false)
+		}
+	}
+	r.d.pump()
+}
+
+func (d *dispatcher) unreserve(j *job) {
+	j.target.reserved--
+	d.reserved--
+	d.enter(j.target)
+}
+
+// committed sends the rows that were stored as claimed, and has the others
+// claimed in their turn.
+func (r *reservation) committed(waiting []*driver.Row) {
+	d := r.d
+	var giveBack []*job
+	d.mu.Lock()
+	for row, j := range r.held {
+		delete(r.held, row)
+		j.target.reserved--
+		d.reserved--
+		j.target.queued++
+		d.queued++
+		d.runnable(j, true)
+		if d.stopping {
+			giveBack = append(giveBack, j)
+			continue
+		}
+		d.watchStale(j.sendBy)
+	}
+	if d.stopping {
+		d.takeQueued(func(*job) bool { return true })
+	} else if d.started {
+		for _, row := range waiting {
+			d.markReady(d.target(row.TargetID))
+		}
+	}
+	d.pump()
+	d.mu.Unlock()
+	d.giveBack(giveBack)
+}

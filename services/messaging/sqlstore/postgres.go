@@ -1,0 +1,259 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"github.com/objecthost/objecthost/services/messaging/driver"
+)
+
+// claimColumns are the columns of a claimed row in the order of scanClaimed.
+const claimColumns = `d.id, d.source, d.ref_id, d.target_key, d.target_id, d.label, d.url, d.method, d.headers_json, d.signing_secret,
+	d.timeout_ms, CASE WHEN octet_length(d.payload_json) <= 65536 THEN d.payload_json END, octet_length(d.payload_json),
+	d.order_seq, d.order_key, d.block_on_retry, d.attempts, d.round, d.crash_count, d.notify_finished,
+	COALESCE(d.expires_at <= {now}, FALSE), d.event_id, d.run_id, d.step_id, d.organization_id, d.created_at`
+
+func scanClaimed(rows *sql.Rows, r *driver.Row, more ...any) error {
+	return rows.Scan(append([]any{&r.ID, &r.Source, nil0(&r.RefID), &r.TargetKey, &r.TargetID, nil0(&r.Label), &r.URL, &r.Method,
+		nil0(&r.HeadersSealed), nil0(&r.SecretSealed), &r.TimeoutMillis, &r.Payload, &r.PayloadSize, &r.OrderSeq, nil0(&r.OrderKey),
+		&r.BlockOnRetry, &r.Attempts, &r.Round, &r.CrashCount, &r.NotifyFinished, &r.Expired, nil0(&r.EventID), nil0(&r.RunID),
+		nil0(&r.StepID), nil0(&r.OrganizationID), &r.CreatedAt}, more...)...)
+}
+
+// unblocked is the condition under which a row may be claimed: a row that
+// blocks on retry waits for every earlier unfinished row of its ordering key.
+const unblocked = `(NOT d.block_on_retry OR NOT EXISTS (SELECT 1 FROM sys_http_delivery e
+	WHERE e.order_key = d.order_key AND e.finished_at IS NULL AND e.order_seq < d.order_seq))`
+
+// postgres holds the statements over arrays. They are constant text, so that
+// the server sees few of them.
+type postgres struct {
+	s                            *Store
+	insertSQL, claimSQL, saveSQL string
+}
+
+func newPostgres(s *Store) *postgres {
+	return &postgres{s: s, insertSQL: s.sql(pgInsert), claimSQL: s.sql(pgClaim), saveSQL: s.sql(pgRecord)}
+}
+
+const pgInsert = `
+INSERT INTO sys_http_delivery (id, source, ref_id, target_key, target_id, dedup_key, label, url, method, headers_json,
+    signing_secret, timeout_ms, payload_json, partition_key, order_seq, order_key, block_on_retry, status, claimed_by,
+    claimed_at, claim_token, claim_expires_at, error, parked, notify_finished, expires_at, finished_at, event_id, run_id,
+    step_id, organization_id, created_at, updated_at)
+SELECT r.id, r.source, NULLIF(r.ref_id, ''), r.target_key, r.target_id, r.dedup_key, NULLIF(r.label, ''), r.url, r.method,
+    NULLIF(r.headers, ''), NULLIF(r.secret, ''), r.timeout_ms, r.payload, r.partition_key, r.order_seq, NULLIF(r.order_key, 0),
+    r.block, CASE WHEN c.claimed THEN 'in_flight' WHEN r.status = 'in_flight' THEN 'pending' ELSE r.status END,
+    CASE WHEN c.claimed THEN r.claimed_by END, CASE WHEN c.claimed THEN c.now END, CASE WHEN c.claimed THEN r.token END,
+    CASE WHEN c.claimed THEN c.now + r.timeout_ms + $29::bigint END, NULLIF(r.error, ''), r.parked, r.notify,
+    c.now + NULLIF(r.expires_in, 0), CASE WHEN r.status = 'dead' THEN c.now END, NULLIF(r.event_id, ''), NULLIF(r.run_id, ''),
+    NULLIF(r.step_id, ''), NULLIF(r.organization_id, ''), c.now, c.now
+FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::text[], $7::text[], $8::text[], $9::text[],
+    $10::text[], $11::text[], $12::bigint[], $13::text[], $14::bigint[], $15::bigint[], $16::bigint[], $17::bool[],
+    $18::text[], $19::text[], $20::text[], $21::text[], $22::bool[], $23::bool[], $24::bigint[], $25::text[], $26::text[],
+    $27::text[], $28::text[])
+    AS r(id, source, ref_id, target_key, target_id, dedup_key, label, url, method, headers, secret, timeout_ms, payload,
+    partition_key, order_seq, order_key, block, status, claimed_by, token, error, parked, notify, expires_in, event_id, run_id,
+    step_id, organization_id)
+CROSS JOIN LATERAL (SELECT {now} AS now, r.status = 'in_flight'
+    AND NOT EXISTS (SELECT 1 FROM sys_http_delivery e WHERE r.order_key <> 0 AND e.order_key = r.order_key AND e.finished_at IS NULL)
+    AND EXISTS (SELECT 1 FROM sys_http_target h WHERE h.number = r.target_id AND h.state = 'active') AS claimed) c
+ON CONFLICT (source, COALESCE(organization_id, ''), dedup_key) DO NOTHING
+RETURNING id, status`
+
+func (p *postgres) insert(ctx context.Context, rows []*driver.Row, hold time.Duration) (map[string]string, error) {
+	column := func(of func(*driver.Row) string) []string { return columnOf(rows, of) }
+	number := func(of func(*driver.Row) int64) []int64 { return columnOf(rows, of) }
+	flag := func(of func(*driver.Row) bool) []bool { return columnOf(rows, of) }
+	type row = driver.Row
+	found, err := p.s.db.Write(ctx).QueryContext(ctx, p.insertSQL,
+		column(func(r *row) string { return r.ID }), column(func(r *row) string { return r.Source }),
+		column(func(r *row) string { return r.RefID }), column(func(r *row) string { return r.TargetKey }),
+		number(func(r *row) int64 { return r.TargetID }), column(func(r *row) string { return r.DedupKey }),
+		column(func(r *row) string { return r.Label }), column(func(r *row) string { return r.URL }),
+		column(func(r *row) string { return r.Method }), column(func(r *row) string { return r.HeadersSealed }),
+		column(func(r *row) string { return r.SecretSealed }), number(func(r *row) int64 { return r.TimeoutMillis }),
+		column(func(r *row) string { return string(r.Payload) }), number(func(r *row) int64 { return int64(r.Partition) }),
+		number(func(r *row) int64 { return r.OrderSeq }), number(func(r *row) int64 { return r.OrderKey }),
+		flag(func(r *row) bool { return r.BlockOnRetry }), column(func(r *row) string { return string(r.Status) }),
+		column(func(r *row) string { return r.ClaimedBy }), column(func(r *row) string { return r.ClaimToken }),
+		column(func(r *row) string { return r.Error }), flag(func(r *row) bool { return r.Parked }),
+		flag(func(r *row) bool { return r.NotifyFinished }), number(func(r *row) int64 { return r.ExpiresAt }),
+		column(func(r *row) string { return r.EventID }), column(func(r *row) string { return r.RunID }),
+		column(func(r *row) string { return r.StepID }), column(func(r *row) string { return r.OrganizationID }),
+		hold.Milliseconds())
+	if err != nil {
+		return nil, err
+	}
+	defer found.Close()
+	stored := make(map[string]string, len(rows))
+	for found.Next() {
+		var id, status string
+		if err := found.Scan(&id, &status); err != nil {
+			return nil, err
+		}
+		stored[id] = status
+	}
+	return stored, found.Err()
+}
+
+// columnOf turns rows into one column.
+func columnOf[R, T any](rows []R, of func(R) T) []T {
+	out := make([]T, len(rows))
+	for i, r := range rows {
+		out[i] = of(r)
+	}
+	return out
+}
+
+const pgClaim = `
+WITH picked AS (
+    SELECT p.id FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS w(target_id, first, again)
+    JOIN sys_http_target h ON h.number = w.target_id AND h.state = 'active'
+    CROSS JOIN LATERAL (
+        SELECT f.id FROM (SELECT d.id FROM sys_http_delivery d
+         WHERE d.target_id = w.target_id AND d.status = 'pending' AND COALESCE(d.next_retry_at, 0) = 0 AND ` + unblocked + `
+         ORDER BY COALESCE(d.next_retry_at, 0), d.order_seq LIMIT w.first FOR UPDATE SKIP LOCKED) f
+        UNION ALL
+        SELECT r.id FROM (SELECT d.id FROM sys_http_delivery d
+         WHERE d.target_id = w.target_id AND d.status = 'pending' AND COALESCE(d.next_retry_at, 0) > 0
+             AND COALESCE(d.next_retry_at, 0) <= {now} AND ` + unblocked + `
+         ORDER BY COALESCE(d.next_retry_at, 0), d.order_seq LIMIT w.again FOR UPDATE SKIP LOCKED) r
+    ) p
+)
+UPDATE sys_http_delivery d SET status = 'in_flight', claimed_by = $4, claim_token = $5, claimed_at = {now},
+    claim_expires_at = {now} + d.timeout_ms + $6::bigint, updated_at = {now}
+FROM picked, sys_http_target h WHERE d.id = picked.id AND d.status = 'pending' AND h.number = d.target_id
+RETURNING ` + claimColumns + `, h.version`
+
+func (p *postgres) claim(ctx context.Context, req driver.ClaimRequest) ([]*driver.Row, error) {
+	rows, err := p.s.db.Write(ctx).QueryContext(ctx, p.claimSQL,
+		columnOf(req.Wants, func(w driver.Want) int64 { return w.TargetID }),
+		columnOf(req.Wants, func(w driver.Want) int64 { return int64(w.First) }),
+		columnOf(req.Wants, func(w driver.Want) int64 { return int64(w.Retry) }),
+		req.Node, req.Token, req.Hold.Milliseconds())
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var out []*driver.Row
+	for rows.Next() {
+		r := &driver.Row{Status: driver.InFlight, ClaimToken: req.Token, ClaimedBy: req.Node}
+		if err := scanClaimed(rows, r, &r.TargetVersion); err != nil {
+			return nil, err
+		}
+		out = append(out, r)
+	}
+	return sorted(out), rows.Err()
+}
+
+const pgRecord = `
+WITH saved AS (
+    UPDATE sys_http_delivery d SET status = o.status,
+        attempts = CASE WHEN o.released THEN d.attempts ELSE o.attempts END,
+        next_retry_at = CASE WHEN o.released THEN d.next_retry_at
+            WHEN o.status = 'pending' THEN LEAST({now} + o.retry_in, COALESCE(d.expires_at, 9223372036854775807)) END,
+        last_attempted_at = CASE WHEN o.ago >= 0 THEN {now} - o.ago ELSE d.last_attempted_at END,
+        signature = CASE WHEN o.signature <> '' THEN o.signature ELSE d.signature END,
+        response_code = CASE WHEN o.released THEN d.response_code ELSE NULLIF(o.code, 0) END,
+        response_body = CASE WHEN o.released THEN d.response_body WHEN o.code <> 0 THEN o.body END,
+        response_truncated = CASE WHEN o.released THEN d.response_truncated ELSE o.truncated END,
+        error = CASE WHEN o.released THEN d.error ELSE NULLIF(o.error, '') END,
+        parked = CASE WHEN o.released THEN d.parked ELSE o.parked END,
+        crash_count = CASE WHEN o.released THEN d.crash_count ELSE 0 END,
+        finished_at = CASE WHEN o.status <> 'pending' THEN {now} END,
+        claimed_by = NULL, claimed_at = NULL, claim_token = NULL, claim_expires_at = NULL, updated_at = {now}
+    FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bool[], $7::bigint[], $8::text[],
+        $9::bigint[], $10::text[], $11::bool[], $12::text[], $13::bool[])
+        AS o(id, token, status, attempts, retry_in, released, ago, signature, code, body, truncated, error, parked)
+    WHERE d.id = o.id AND d.claim_token = o.token AND d.status = 'in_flight'
+    RETURNING d.id
+), tried AS (
+    INSERT INTO sys_http_attempt (id, delivery_id, round, attempt, node, started_at, duration_us, dns_us, connect_us, tls_us,
+        first_byte_us, remote_addr, request_headers, response_code, response_headers, response_body, response_truncated,
+        location_host, error_class, error, organization_id, created_at, updated_at)
+    SELECT a.id, a.delivery_id, a.round, a.attempt, NULLIF(a.node, ''), {now} - a.ago, a.duration, a.dns, a.connect, a.tls,
+        a.first_byte, NULLIF(a.remote, ''), NULLIF(a.request_headers, ''), NULLIF(a.code, 0), NULLIF(a.response_headers, ''),
+        CASE WHEN a.code <> 0 THEN a.body END, a.truncated, NULLIF(a.location, ''), NULLIF(a.class, ''), NULLIF(a.error, ''),
+        NULLIF(a.organization_id, ''), {now}, {now}
+    FROM unnest($14::text[], $15::text[], $16::bigint[], $17::bigint[], $18::text[], $19::bigint[], $20::bigint[], $21::bigint[],
+        $22::bigint[], $23::bigint[], $24::bigint[], $25::text[], $26::text[], $27::bigint[], $28::text[], $29::text[],
+        $30::bool[], $31::text[], $32::text[], $33::text[], $34::text[])
+        AS a(id, delivery_id, round, attempt, node, ago, duration, dns, connect, tls, first_byte, remote, request_headers, code,
+        response_headers, body, truncated, location, class, error, organization_id)
+    JOIN saved ON saved.id = a.delivery_id
+    ON CONFLICT (id) DO NOTHING
+)
+SELECT id FROM saved`
+
+func (p *postgres) record(ctx context.Context, outcomes []driver.Outcome) (map[string]bool, error) {
+	var attempts []*driver.Attempt
+	for i := range outcomes {
+		if a := outcomes[i].Attempt; a != nil {
+			attempts = append(attempts, a)
+		}
+	}
+	args := append(outcomeArrays(outcomes), attemptArrays(attempts)...)
+	rows, err := p.s.db.Write(ctx).QueryContext(ctx, p.saveSQL, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	applied := make(map[string]bool, len(outcomes))
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		applied[id] = true
+	}
+	return applied, rows.Err()
+}
+
+func outcomeArrays(outcomes []driver.Outcome) []any {
+	type outcome = driver.Outcome
+	text := func(of func(*outcome) string) []string {
+		return columnOf(outcomes, func(o outcome) string { return of(&o) })
+	}
+	number := func(of func(*outcome) int64) []int64 {
+		return columnOf(outcomes, func(o outcome) int64 { return of(&o) })
+	}
+	flag := func(of func(*outcome) bool) []bool { return columnOf(outcomes, func(o outcome) bool { return of(&o) }) }
+	return []any{
+		text(func(o *outcome) string { return o.ID }), text(func(o *outcome) string { return o.Token }),
+		text(func(o *outcome) string { return string(o.Status) }), number(func(o *outcome) int64 { return int64(o.Attempts) }),
+		number(func(o *outcome) int64 { return o.RetryIn.Milliseconds() }), flag(func(o *outcome) bool { return o.Released }),
+		number(startedAgo), text(func(o *outcome) string { return o.Signature }),
+		number(func(o *outcome) int64 { return int64(o.ResponseCode) }), text(func(o *outcome) string { return o.ResponseBody }),
+		flag(func(o *outcome) bool { return o.ResponseTruncated }), text(func(o *outcome) string { return o.Error }),
+		flag(func(o *outcome) bool { return o.Parked }),
+	}
+}
+
+// startedAgo is the age of an outcome's attempt in milliseconds, -1 for none.
+func startedAgo(o *driver.Outcome) int64 {
+	if o.Attempt == nil {
+		return -1
+	}
+	return o.Attempt.StartedAgo.Milliseconds()
+}
+
+func attemptArrays(attempts []*driver.Attempt) []any {
+	type attempt = driver.Attempt
+	text := func(of func(*attempt) string) []string { return columnOf(attempts, of) }
+	number := func(of func(*attempt) int64) []int64 { return columnOf(attempts, of) }
+	return []any{
+		text(attemptID), text(func(a *attempt) string { return a.DeliveryID }),
+		number(func(a *attempt) int64 { return int64(a.Round) }), number(func(a *attempt) int64 { return int64(a.Attempt) }),
+		text(func(a *attempt) string { return a.Node }), number(func(a *attempt) int64 { return a.StartedAgo.Milliseconds() }),
+		number(func(a *attempt) int64 { return a.Duration.Microseconds() }), number(func(a *attempt) int64 { return a.DNS.Microseconds() }),
+		number(func(a *attempt) int64 { return a.Connect.Microseconds() }), number(func(a *attempt) int64 { return a.TLS.Microseconds() }),
+		number(func(a *attempt) int64 { return a.FirstByte.Microseconds() }), text(func(a *attempt) string { return a.RemoteAddr }),
+		text(func(a *attempt) string { return a.RequestHeaders }), number(func(a *attempt) int64 { return int64(a.ResponseCode) }),
+		text(func(a *attempt) string { return a.ResponseHeaders }), text(func(a *attempt) string { return a.ResponseBody }),
+		columnOf(attempts, func(a *attempt) bool { return a.Truncated }), text(func(a *attempt) string { return a.LocationHost }),
+		text(func(a *attempt) string { return a.ErrorClass }), text(func(a *attempt) string { return a.Error }),
+		text(func(a *attempt) string { return a.OrganizationID }),
+	}
+}

@@ -1,0 +1,307 @@
+// Package sqlstore keeps the outbox in SQLite or PostgreSQL.
+//
+// The two dialects share the queries that are not hot. Where a batch serves,
+// PostgreSQL gets one statement over arrays; SQLite, which has no round trips,
+// one short prepared statement per row inside one transaction.
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"fmt"
+	"io/fs"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/objecthost/objecthost/services/messaging/driver"
+	"github.com/objecthost/objecthost/storage"
+)
+
+//go:embed migrations
+var migrations embed.FS
+
+// Migrations are the schema of the outbox.
+func Migrations() storage.Migrations {
+	dir, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		panic(err) // the folder is embedded
+	}
+	return storage.Migrations{Name: "messaging", FS: dir}
+}
+
+// Store implements [driver.Store]. It is safe for concurrent use.
+type Store struct {
+	db  *storage.DB
+	now string // SQL for the database's clock in epoch milliseconds
+	dialect
+}
+
+var _ driver.Store = (*Store)(nil)
+
+// dialect is what the two databases do differently.
+type dialect interface {
+	insert(ctx context.Context, rows []*driver.Row, hold time.Duration) (map[string]string, error)
+	claim(ctx context.Context, req driver.ClaimRequest) ([]*driver.Row, error)
+	record(ctx context.Context, outcomes []driver.Outcome) (map[string]bool, error)
+}
+
+// New returns a store on a database that holds [Migrations].
+func New(db *storage.DB) *Store {
+	s := &Store{db: db, now: db.NowSQL()}
+	if db.Dialect() == storage.Postgres {
+		s.dialect = newPostgres(s)
+	} else {
+		s.dialect = newSQLite(s)
+	}
+	return s
+}
+
+// sql turns ? into the dialect's placeholders and {now} into its clock.
+func (s *Store) sql(query string) string {
+	query = strings.ReplaceAll(query, "{now}", s.now)
+	if s.db.Dialect() != storage.Postgres {
+		return query
+	}
+	var b strings.Builder
+	n := 0
+	for _, part := range strings.SplitAfter(query, "?") {
+		if text, found := strings.CutSuffix(part, "?"); found {
+			n++
+			b.WriteString(text + "$" + strconv.Itoa(n))
+			continue
+		}
+		b.WriteString(part)
+	}
+	return b.String()
+}
+
+// Insert implements [driver.Store].
+func (s *Store) Insert(ctx context.Context, rows []*driver.Row, hold time.Duration) ([]driver.Inserted, error) {
+	var out []driver.Inserted
+	err := s.db.InTx(ctx, func(ctx context.Context) error {
+		stored, err := s.dialect.insert(ctx, rows, hold)
+		if err != nil {
+			return err
+		}
+		out = make([]driver.Inserted, len(rows))
+		var existing []int
+		for i, r := range rows {
+			status, isNew := stored[r.ID]
+			out[i] = driver.Inserted{ID: r.ID, New: isNew, Claimed: status == string(driver.InFlight)}
+			if !isNew {
+				existing = append(existing, i)
+			}
+		}
+		return s.findExisting(ctx, rows, existing, out)
+	})
+	return out, err
+}
+
+// findExisting fills the ids of the rows that hold the dedup keys.
+func (s *Store) findExisting(ctx context.Context, rows []*driver.Row, missing []int, out []driver.Inserted) error {
+	query := s.sql(`SELECT id FROM sys_http_delivery WHERE source = ? AND COALESCE(organization_id, '') = ? AND dedup_key = ?`)
+	for _, i := range missing {
+		r := rows[i]
+		err := s.db.Read(ctx).QueryRowContext(ctx, query, r.Source, r.OrganizationID, r.DedupKey).Scan(&out[i].ID)
+		if err != nil {
+			return fmt.Errorf("find delivery by dedup key: %w", err)
+		}
+	}
+	return nil
+}
+
+// Claim implements [driver.Store].
+func (s *Store) Claim(ctx context.Context, req driver.ClaimRequest) ([]*driver.Row, error) {
+	var rows []*driver.Row
+	err := s.db.InTx(ctx, func(ctx context.Context) (err error) {
+		rows, err = s.dialect.claim(ctx, req)
+		return err
+	})
+	return rows, err
+}
+
+// Record implements [driver.Store].
+func (s *Store) Record(ctx context.Context, outcomes []driver.Outcome, touches []driver.Touch) ([]bool, error) {
+	applied := make([]bool, len(outcomes))
+	err := s.db.InTx(ctx, func(ctx context.Context) error {
+		done, err := s.dialect.record(ctx, outcomes)
+		if err != nil {
+			return err
+		}
+		for i := range outcomes {
+			applied[i] = done[outcomes[i].ID]
+		}
+		return s.touch(ctx, touches)
+	})
+	return applied, err
+}
+
+func (s *Store) touch(ctx context.Context, touches []driver.Touch) error {
+	for _, t := range touches {
+		query := `UPDATE sys_http_target SET last_success_at = {now}, failing_since = NULL, updated_at = {now} WHERE number = ?`
+		args := []any{t.TargetID}
+		switch {
+		case t.HoldReason != "":
+			query = `UPDATE sys_http_target SET state = 'held', reason = ?, version = version + 1,
+				failing_since = COALESCE(failing_since, {now}), updated_at = {now} WHERE number = ? AND state = 'active'`
+			args = []any{t.HoldReason, t.TargetID}
+		case t.Failing:
+			query = `UPDATE sys_http_target SET failing_since = COALESCE(failing_since, {now}), updated_at = {now} WHERE number = ?`
+		}
+		if _, err := s.db.Write(ctx).ExecContext(ctx, s.sql(query), args...); err != nil {
+			return fmt.Errorf("touch target: %w", err)
+		}
+	}
+	return nil
+}
+
+// outlookQuery walks the due index from target to target, one probe each, so
+// that its cost grows with the targets that have waiting rows and not with the
+// rows.
+const outlookQuery = `
+WITH RECURSIVE t(id) AS (
+    SELECT MIN(target_id) FROM sys_http_delivery WHERE status = 'pending'
+    UNION ALL
+    SELECT (SELECT MIN(target_id) FROM sys_http_delivery WHERE status = 'pending' AND target_id > t.id)
+    FROM t WHERE t.id IS NOT NULL
+)
+SELECT t.id, h.state,
+    (SELECT MIN(COALESCE(next_retry_at, 0)) FROM sys_http_delivery d WHERE d.status = 'pending' AND d.target_id = t.id),
+    {now}
+FROM t JOIN sys_http_target h ON h.number = t.id`
+
+// Outlook implements [driver.Store].
+func (s *Store) Outlook(ctx context.Context, _ []driver.PartitionRange) (driver.Outlook, error) {
+	var out driver.Outlook
+	rows, err := s.db.Read(ctx).QueryContext(ctx, s.sql(outlookQuery))
+	if err != nil {
+		return out, fmt.Errorf("look at waiting deliveries: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id, due, now int64
+		var state driver.TargetState
+		if err := rows.Scan(&id, &state, &due, &now); err != nil {
+			return out, err
+		}
+		switch state {
+		case driver.TargetActive:
+			out.Due = append(out.Due, driver.Due{TargetID: id, In: time.Duration(due-now) * time.Millisecond})
+		case driver.TargetGone:
+			out.Gone = true
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return out, err
+	}
+	var ends sql.NullInt64
+	var now int64
+	err = s.db.Read(ctx).QueryRowContext(ctx, s.sql(
+		`SELECT MIN(claim_expires_at), {now} FROM sys_http_delivery WHERE status = 'in_flight'`)).Scan(&ends, &now)
+	if err != nil {
+		return out, fmt.Errorf("look at claims: %w", err)
+	}
+	out.Claims = ends.Valid
+	out.ClaimEndsIn = time.Duration(ends.Int64-now) * time.Millisecond
+	return out, nil
+}
+
+// Expire implements [driver.Store].
+func (s *Store) Expire(ctx context.Context, all bool, deadAt, limit int) (requeued int, dead []*driver.Row, err error) {
+	ended := `claim_expires_at <= {now}`
+	if all {
+		ended = `TRUE`
+	}
+	query := `UPDATE sys_http_delivery SET
+		status = CASE WHEN crash_count + 1 >= ? THEN 'dead' ELSE 'pending' END,
+		error = CASE WHEN crash_count + 1 >= ? THEN 'the host ended abnormally ' || (crash_count + 1) || ' times while sending this delivery' ELSE error END,
+		finished_at = CASE WHEN crash_count + 1 >= ? THEN {now} END,
+		crash_count = crash_count + 1,
+		claimed_by = NULL, claimed_at = NULL, claim_token = NULL, claim_expires_at = NULL, updated_at = {now}
+	WHERE id IN (SELECT id FROM sys_http_delivery WHERE status = 'in_flight' AND ` + ended + ` ORDER BY claim_expires_at LIMIT ?` + s.lock() + `)
+		AND status = 'in_flight' RETURNING ` + rowColumns
+	err = s.db.InTx(ctx, func(ctx context.Context) error {
+		rows, err := s.scan(s.db.Write(ctx).QueryContext(ctx, s.sql(query), deadAt, deadAt, deadAt, limit))
+		if err != nil {
+			return err
+		}
+		for _, r := range rows {
+			if r.Status == driver.Dead {
+				dead = append(dead, r)
+			} else {
+				requeued++
+			}
+		}
+		return nil
+	})
+	return requeued, dead, err
+}
+
+// lock is appended to sub-selects that pick rows to update.
+func (s *Store) lock() string {
+	if s.db.Dialect() == storage.Postgres {
+		return ` FOR UPDATE SKIP LOCKED`
+	}
+	return ``
+}
+
+// Sweep implements [driver.Store].
+func (s *Store) Sweep(ctx context.Context, limit int) ([]*driver.Row, error) {
+	query := `UPDATE sys_http_delivery SET status = 'failed', finished_at = {now}, updated_at = {now}, next_retry_at = NULL,
+		error = COALESCE((SELECT reason FROM sys_http_target h WHERE h.number = target_id), 'the target no longer exists')
+	WHERE id IN (SELECT d.id FROM sys_http_delivery d JOIN sys_http_target h ON h.number = d.target_id
+		WHERE d.status = 'pending' AND h.state = 'gone' LIMIT ?` + strings.Replace(s.lock(), "UPDATE", "UPDATE OF d", 1) + `)
+		AND status = 'pending' RETURNING ` + rowColumns
+	return s.scan(s.db.Write(ctx).QueryContext(ctx, s.sql(query), limit))
+}
+
+// Clean implements [driver.Store].
+func (s *Store) Clean(ctx context.Context, keep time.Duration, limit int) (int, error) {
+	n := 0
+	err := s.db.InTx(ctx, func(ctx context.Context) error {
+		n = 0
+		rows, err := s.db.Write(ctx).QueryContext(ctx, s.sql(`DELETE FROM sys_http_delivery WHERE id IN (
+			SELECT id FROM sys_http_delivery WHERE finished_at IS NOT NULL AND finished_at < {now} - ?
+			ORDER BY finished_at LIMIT ?`+s.lock()+`) RETURNING id`), keep.Milliseconds(), limit)
+		if err != nil {
+			return err
+		}
+		var ids []string
+		for rows.Next() {
+			var id string
+			if err := rows.Scan(&id); err != nil {
+				_ = rows.Close()
+				return err
+			}
+			ids = append(ids, id)
+		}
+		if err := rows.Close(); err != nil {
+			return err
+		}
+		if err := rows.Err(); err != nil {
+			return err
+		}
+		n = len(ids)
+		for _, id := range ids {
+			low, high := attemptRange(id)
+			if _, err := s.db.Write(ctx).ExecContext(ctx, s.sql(`DELETE FROM sys_http_attempt WHERE id >= ? AND id < ?`), low, high); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return n, err
+}
+
+// attemptID makes attempts of one delivery neighbours in the primary key, in
+// the order in which they were made.
+func attemptID(a *driver.Attempt) string {
+	return fmt.Sprintf("%s.%04d.%06d", a.DeliveryID, a.Round, a.Attempt)
+}
+
+// attemptRange bounds the ids of a delivery's attempts: '/' follows '.'.
+func attemptRange(deliveryID string) (low, high string) {
+	return deliveryID + ".", deliveryID + "/"
+}
