@@ -1,0 +1,386 @@
+package messaging
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// An attempt whose row gives no timeout, or an absurd one, gets these.
+const (
+	fallbackTimeout = 15 * time.Second
+	ceilingTimeout  = 300 * time.Second
+)
+
+const (
+	userAgent = "ObjectStack-Http/1.0"
+	// maxHeaderBlock bounds an answer's headers, its 1xx blocks included.
+	maxHeaderBlock = 256 << 10
+	// Idle connections: as many per host as one target may have in flight, and
+	// for a shorter time than most receivers keep theirs.
+	maxIdlePerHost = 64
+	maxIdle        = 1024
+	idleTimeout    = 30 * time.Second
+)
+
+// SenderConfig configures a [Sender]; the zero value works.
+type SenderConfig struct {
+	// Egress says where requests may go.
+	Egress EgressConfig
+	// RootCAs verifies receivers; nil means the system's roots, for which
+	// SSL_CERT_FILE and SSL_CERT_DIR are honoured. There is no way to switch
+	// verification off: trust a private authority by adding it here or there.
+	RootCAs *x509.CertPool
+	// Resolver looks names up; nil means net.DefaultResolver.
+	Resolver *net.Resolver
+	// Logger receives one warning at the start when there are no system roots;
+	// nil discards.
+	Logger *slog.Logger
+	// Now is the clock of timestamps and of Retry-After dates; nil means
+	// time.Now. Durations and deadlines use the monotonic clock.
+	Now func() time.Time
+}
+
+// Outgoing is what the sender needs of a delivery, secrets unsealed.
+type Outgoing struct {
+	// ID is the delivery's id, the receiver's idempotency key.
+	ID string
+	// URL is sent byte for byte (see [ValidateURL]); Method in any letter case,
+	// POST when empty.
+	URL, Method string
+	// Label is sent as X-Objectstack-Event.
+	Label string
+	// Headers are the author's (see [ValidateHeaders]).
+	Headers map[string]string
+	// Body is sent as it is with every method, GET and DELETE included, and is
+	// what the signature covers. It must not change while Send runs.
+	Body []byte
+	// Timeout bounds the whole exchange; 0 or less is 15 s, more
+	// than 300 s is 300 s.
+	Timeout time.Duration
+	// Attempt is the 1-based number of this attempt.
+	Attempt int
+	// Secret signs, PreviousSecret as well during a rotation's overlap. Without
+	// Secret the request is not signed.
+	Secret, PreviousSecret []byte
+	// SignatureScheme chooses the signature headers.
+	SignatureScheme SignatureScheme
+	// Auth is applied to the request; nil for none.
+	Auth *Authentication
+	// ResponseCap keeps less than 16 KiB of the answer's body; 0 means 16 KiB.
+	ResponseCap int
+}
+
+// Sender sends deliveries through the guarded transport. It is safe for
+// concurrent use.
+//
+// It speaks HTTP/1.1 only. One connection carries one request at a time, so
+// that a receiver that hangs or resets takes one delivery with it, not all
+// that share an HTTP/2 connection, and a stale connection is told from a
+// refused request without doubt.
+type Sender struct {
+	cfg   SenderConfig
+	guard *guard
+	// pooled keeps connections; fresh opens one for each request, for the
+	// second try after a kept connection turned out to be closed.
+	pooled, fresh *http.Transport
+	stop          context.CancelFunc
+}
+
+// NewSender returns a sender, or an error when the configuration cannot work
+// (a malformed proxy). Close it to release its connections.
+func NewSender(cfg SenderConfig) (*Sender, error) {
+	proxy, err := cfg.Egress.proxyURL()
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Resolver == nil {
+		cfg.Resolver = net.DefaultResolver
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.RootCAs == nil {
+		// With no roots every https delivery fails, hours before anybody looks.
+		if roots, err := x509.SystemCertPool(); err != nil || roots.Equal(x509.NewCertPool()) {
+			cfg.Logger.Warn("no system root certificates: https deliveries will fail; set SSL_CERT_FILE or install a CA bundle")
+		}
+	}
+	life, stop := context.WithCancel(context.Background())
+	s := &Sender{
+		cfg:   cfg,
+		guard: &guard{cfg: cfg.Egress, proxy: proxy, resolver: cfg.Resolver, life: life},
+		stop:  stop,
+	}
+	s.pooled, s.fresh = s.transport(), s.transport()
+	s.fresh.DisableKeepAlives = true
+	return s, nil
+}
+
+func (s *Sender) transport() *http.Transport {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	return &http.Transport{
+		Proxy:                  s.guard.chooseProxy,
+		OnProxyConnectResponse: proxyAnswer,
+		DialContext:            s.guard.DialContext,
+		TLSClientConfig: &tls.Config{
+			RootCAs:            s.cfg.RootCAs,
+			MinVersion:         tls.VersionTLS12,
+			ClientSessionCache: tls.NewLRUClientSessionCache(256),
+		},
+		TLSHandshakeTimeout: dialLimit,
+		// Answers are read to a small cap, and compressed ones are a bomb
+		// risk: none are asked for. See readBody for those that come anyway.
+		DisableCompression:     true,
+		MaxIdleConns:           maxIdle,
+		MaxIdleConnsPerHost:    maxIdlePerHost,
+		IdleConnTimeout:        idleTimeout,
+		MaxResponseHeaderBytes: maxHeaderBlock,
+		Protocols:              protocols,
+	}
+}
+
+// Close ends dials that nobody waits for and closes idle connections. Requests
+// in flight end by their own contexts; Send must not be called afterwards.
+func (s *Sender) Close() {
+	s.stop()
+	s.pooled.CloseIdleConnections()
+	s.fresh.CloseIdleConnections()
+}
+
+// Send makes one attempt. It never panics, returns no later than o.Timeout
+// plus a little, and never returns nil. When ctx is cancelled before the
+// answer's headers are complete the attempt is of ClassStopped.
+//
+// A kept-alive connection that the receiver has closed meanwhile costs no
+// attempt: when nothing of an answer was read, the same bytes go out once more,
+// over a fresh connection and under the same deadline.
+func (s *Sender) Send(ctx context.Context, o *Outgoing) (a *Attempt) {
+	begin := time.Now()
+	a = &Attempt{Started: s.cfg.Now()}
+	defer func() {
+		if p := recover(); p != nil {
+			// The value may hold anything, a secret included.
+			a.fail(ClassInternal, fmt.Sprintf("defect in the sender (%T)", p))
+		}
+		a.Duration = time.Since(begin)
+	}()
+	if o == nil {
+		a.fail(ClassUnusable, "no delivery given")
+		return a
+	}
+	req, secrets, err := s.request(o, a)
+	if err != nil {
+		a.fail(ClassUnusable, err.Error())
+		return a
+	}
+	if s.cfg.Egress.HTTPSOnly && req.URL.Scheme != "https" {
+		a.fail(ClassRefused, errPlainHTTP{}.Error())
+		return a
+	}
+	timeout := timeoutOf(o)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	rec := &recorder{start: begin}
+	rec.deadline, _ = ctx.Deadline()
+	s.exchange(rec.trace(ctx), req, o, a, rec, secrets, timeout)
+	rec.save(a)
+	return a
+}
+
+func timeoutOf(o *Outgoing) time.Duration {
+	if o.Timeout <= 0 {
+		return fallbackTimeout
+	}
+	return min(o.Timeout, ceilingTimeout)
+}
+
+// exchange sends the request, a second time where the first met a stale
+// connection, and reads the answer.
+func (s *Sender) exchange(ctx context.Context, req *http.Request, o *Outgoing, a *Attempt, rec *recorder, secrets []string, timeout time.Duration) {
+	resp, err := s.pooled.RoundTrip(withBody(req.WithContext(ctx), o.Body))
+	if err != nil && ctx.Err() == nil && rec.stale() {
+		// net/http would replay by itself, but only methods that it takes for
+		// idempotent, as often as it finds kept connections. A delivery id
+		// makes every method repeatable; once is enough.
+		rec.reset()
+		resp, err = s.fresh.RoundTrip(withBody(req.WithContext(ctx), o.Body))
+	}
+	if err == nil && resp.StatusCode == http.StatusProxyAuthRequired && s.guard.proxy != nil && req.URL.Scheme == "http" {
+		// Only a proxy answers 407: no word from the receiver.
+		resp.Body.Close()
+		resp, err = nil, &proxyError{resp.StatusCode}
+	}
+	if err != nil {
+		class, text := explain(err, ctx.Err(), rec.at(), timeout)
+		a.fail(class, text)
+		a.Sent = class != ClassRefused && class != ClassUnusable
+		return
+	}
+	defer resp.Body.Close()
+	a.Sent = true
+	a.readAnswer(resp, o, secrets, s.cfg.Now())
+}
+
+// withBody gives a request its own reader of the body. There is no GetBody, so
+// that net/http replays nothing on its own.
+func withBody(req *http.Request, body []byte) *http.Request {
+	req.ContentLength = int64(len(body))
+	if len(body) == 0 {
+		req.Body = http.NoBody
+		// Makes net/http write Content-Length: 0 with DELETE and OPTIONS too.
+		req.TransferEncoding = identity
+		return req
+	}
+	req.Body = io.NopCloser(bytes.NewReader(body))
+	return req
+}
+
+var (
+	identity        = []string{"identity"}
+	jsonType        = []string{"application/json"}
+	userAgentHeader = []string{userAgent}
+	masked          = []string{mask}
+)
+
+// request builds the request and its masked record. The author's headers may
+// replace Content-Type and User-Agent; everything else that is ours is set
+// last. secrets are the values to look for in the answer.
+func (s *Sender) request(o *Outgoing, a *Attempt) (req *http.Request, secrets []string, err error) {
+	target, err := parseTarget(o.URL)
+	if err != nil {
+		return nil, nil, err
+	}
+	method := http.MethodPost
+	if o.Method != "" {
+		var ok bool
+		if method, ok = methodName(o.Method); !ok {
+			return nil, nil, ValidateMethod(o.Method)
+		}
+	}
+	if len(o.Headers) > 0 {
+		if err := ValidateHeaders(o.Headers); err != nil {
+			return nil, nil, err
+		}
+	}
+	if err := validateHeader("X-Id", o.ID); err != nil {
+		return nil, nil, errors.New("delivery id is not a header value")
+	}
+	if err := validateHeader("X-Label", o.Label); err != nil {
+		return nil, nil, errors.New("label is not a header value")
+	}
+	authName, authValue, err := o.Auth.header()
+	if err != nil {
+		return nil, nil, err
+	}
+	h := make(http.Header, 10+len(o.Headers))
+	seen := make(http.Header, 10+len(o.Headers))
+	h["Content-Type"], h["User-Agent"] = jsonType, userAgentHeader
+	h[headerDelivery] = []string{o.ID}
+	h[headerAttempt] = []string{strconv.Itoa(o.Attempt)}
+	h[headerEvent] = []string{o.Label}
+	if a.Signature, err = sign(h, o, a.Started); err != nil {
+		return nil, nil, err
+	}
+	for name, values := range h {
+		seen[name] = values
+	}
+	secret := func(name, value string) {
+		h[name], seen[name] = []string{value}, masked
+		secrets = append(secrets, value)
+		if _, token, ok := strings.Cut(value, " "); ok && name == "Authorization" {
+			secrets = append(secrets, token)
+		}
+	}
+	if target.hasUser {
+		secret("Authorization", basicAuth(target.user, target.pass))
+		secrets = append(secrets, target.pass)
+	}
+	for name, value := range o.Headers {
+		name = http.CanonicalHeaderKey(name)
+		if name == "Content-Type" || name == "User-Agent" {
+			h[name], seen[name] = []string{value}, masked
+			continue
+		}
+		secret(name, value)
+	}
+	if authName != "" {
+		secret(authName, authValue)
+		if o.Auth.Type == AuthBasic {
+			secrets = append(secrets, o.Auth.Credentials["password"])
+		}
+	}
+	a.RequestHeaders = seen
+	return &http.Request{
+		Method: method, URL: target.url, Host: target.url.Host, Header: h,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+	}, secrets, nil
+}
+
+// proxyError is an answer of the proxy's own.
+type proxyError struct{ status int }
+
+func (e *proxyError) Error() string { return "proxy: answered HTTP " + strconv.Itoa(e.status) }
+
+// proxyAnswer turns a refused CONNECT into an error without the proxy's text.
+func proxyAnswer(_ context.Context, _ *url.URL, _ *http.Request, resp *http.Response) error {
+	if resp.StatusCode == http.StatusOK {
+		return nil
+	}
+	return &proxyError{resp.StatusCode}
+}
+
+// Client returns an HTTP client over the same guarded transport, for plugins
+// and for flow nodes that wait for their answer. It follows no redirects, asks
+// for no compression and gives up after 300 s; callers set shorter
+// deadlines in their contexts, and bound what they read of a body.
+func (s *Sender) Client() *http.Client {
+	return &http.Client{
+		Transport:     guardedTripper{s},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Timeout:       ceilingTimeout,
+	}
+}
+
+// guardedTripper adds to the transport what Send checks for itself.
+type guardedTripper struct{ sender *Sender }
+
+func (t guardedTripper) RoundTrip(req *http.Request) (*http.Response, error) {
+	fail := func(err error) (*http.Response, error) {
+		if req.Body != nil {
+			req.Body.Close()
+		}
+		return nil, err
+	}
+	if t.sender.cfg.Egress.HTTPSOnly && req.URL.Scheme != "https" {
+		return fail(errPlainHTTP{})
+	}
+	if reason := checkHost(req.URL.Hostname()); reason != "" {
+		return fail(&URLError{reason})
+	}
+	resp, err := t.sender.pooled.RoundTrip(req)
+	if err == nil && resp.StatusCode == http.StatusSwitchingProtocols {
+		// Its body would be the bare connection, free of every deadline.
+		resp.Body.Close()
+		resp.Body = http.NoBody
+	}
+	return resp, err
+}
+
+// CloseIdleConnections keeps clients from closing connections of others.
+func (guardedTripper) CloseIdleConnections() {}
