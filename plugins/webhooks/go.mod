@@ -3,17 +3,35 @@ module github.com/objecthost/objecthost/plugins/webhooks
 go 1.26.0
 
 require (
+	github.com/goccy/go-yaml v1.19.2
+	github.com/google/go-cmp v0.7.0
+	github.com/google/uuid v1.6.0
 	github.com/objecthost/objecthost/core v0.0.0
-	github.com/objecthost/objecthost/storage v0.0.0
-	github.com/objecthost/objecthost/services/realtime v0.0.0
-	github.com/objecthost/objecthost/services/messaging v0.0.0
 	github.com/objecthost/objecthost/services/data v0.0.0
+	github.com/objecthost/objecthost/services/messaging v0.0.0
+	github.com/objecthost/objecthost/services/realtime v0.0.0
+	github.com/objecthost/objecthost/storage v0.0.0
+	github.com/uptrace/bun v1.3.0
+)
+
+require (
+	github.com/jinzhu/inflection v1.0.0 // indirect
+	github.com/puzpuzpuz/xsync/v3 v3.5.1 // indirect
+	github.com/tink-crypto/tink-go/v2 v2.9.0 // indirect
+	github.com/tmthrgd/go-hex v0.0.0-20190904060850-447a3041c3bc // indirect
+	github.com/vmihailenco/msgpack/v5 v5.4.1 // indirect
+	github.com/vmihailenco/tagparser/v2 v2.0.0 // indirect
+	golang.org/x/crypto v0.53.0 // indirect
+	golang.org/x/sync v0.25.0 // indirect
+	golang.org/x/sys v0.49.0 // indirect
+	golang.org/x/time v0.16.0 // indirect
+	google.golang.org/protobuf v1.36.11 // indirect
 )
 
 replace (
 	github.com/objecthost/objecthost/core => ../../core
-	github.com/objecthost/objecthost/storage => ../../storage
-	github.com/objecthost/objecthost/services/realtime => ../../services/realtime
-	github.com/objecthost/objecthost/services/messaging => ../../services/messaging
 	github.com/objecthost/objecthost/services/data => ../../services/data
+	github.com/objecthost/objecthost/services/messaging => ../../services/messaging
+	github.com/objecthost/objecthost/services/realtime => ../../services/realtime
+	github.com/objecthost/objecthost/storage => ../../storage
 )
