@@ -3,6 +3,7 @@ module github.com/objecthost/objecthost/services/data
 go 1.26.0
 
 require (
+	github.com/goccy/go-yaml v1.19.2
 	github.com/google/uuid v1.6.0
 	github.com/objecthost/objecthost/core v0.0.0
 	github.com/objecthost/objecthost/storage v0.0.0

@@ -1,0 +1,100 @@
+package data
+
+import (
+	"context"
+	"errors"
+
+	"github.com/objecthost/objecthost/core"
+	"github.com/objecthost/objecthost/core/object"
+)
+
+// PluginID is the id of the data service's plugin.
+const PluginID = "com.objectstack.service.data"
+
+// Metadata is the service of object definitions.
+type Metadata interface {
+	Define(ctx context.Context, schemas ...object.Schema) error
+	Object(name string) (*object.Schema, error)
+	Objects() []*object.Schema
+	Describe(name string) (Description, error)
+}
+
+// The services that the plugin provides.
+var (
+	ServiceKey  = core.NewKey[*Engine]("data")
+	MetadataKey = core.NewKey[Metadata]("metadata")
+)
+
+// Plugin puts an [Engine] into a host and defines the objects that plugins
+// contribute. Plugins that work with records in their Start depend on
+// [PluginID]: then their objects are defined.
+type Plugin struct {
+	engine  *Engine
+	objects []object.Schema
+	host    core.Context
+	// late are External objects whose tables their owners had not made yet.
+	late []object.Schema
+}
+
+var (
+	_ core.Plugin        = (*Plugin)(nil)
+	_ core.Starter       = (*Plugin)(nil)
+	_ core.HealthChecker = (*Plugin)(nil)
+	_ Metadata           = (*Engine)(nil)
+)
+
+// NewPlugin returns the plugin of an engine. objects are definitions of the
+// host itself, for example from [DecodeYAML].
+func NewPlugin(engine *Engine, objects ...object.Schema) *Plugin {
+	return &Plugin{engine: engine, objects: objects}
+}
+
+// Manifest implements core.Plugin. The services that keep tables of their own
+// start earlier, so that their objects find them.
+func (p *Plugin) Manifest() core.Manifest {
+	const family = "com.objectstack.service."
+	return core.Manifest{
+		ID: PluginID, Version: "1.0.0",
+		After:       []string{family + "realtime", family + "messaging", family + "auth"},
+		Provides:    []string{ServiceKey.Name(), MetadataKey.Name()},
+		Contributes: core.Contributions{Objects: p.objects},
+	}
+}
+
+// Init provides the services.
+func (p *Plugin) Init(_ context.Context, host core.Context) error {
+	p.host = host
+	host.On(core.HookReady, func(ctx context.Context, _ any) error {
+		err := p.engine.Define(ctx, p.late...)
+		p.late = nil
+		return err
+	})
+	return errors.Join(core.Provide(host, ServiceKey, p.engine), core.Provide(host, MetadataKey, Metadata(p.engine)))
+}
+
+// Start defines the objects of all manifests, in one step, so that they may
+// refer to each other. An External object whose table is not there yet is
+// defined when every plugin has started, and has to be there then.
+func (p *Plugin) Start(ctx context.Context) error {
+	var all []object.Schema
+	for _, m := range p.host.Manifests() {
+		all = append(all, m.Contributes.Objects...)
+	}
+	found, err := p.engine.inspect(ctx, all)
+	if err != nil {
+		return err
+	}
+	var now []object.Schema
+	p.late = nil
+	for _, s := range all {
+		if s.External && !found[s.Name].exists {
+			p.late = append(p.late, s)
+			continue
+		}
+		now = append(now, s)
+	}
+	return p.engine.Define(ctx, now...)
+}
+
+// CheckHealth implements core.HealthChecker.
+func (p *Plugin) CheckHealth(ctx context.Context) error { return p.engine.db.Ping(ctx) }
