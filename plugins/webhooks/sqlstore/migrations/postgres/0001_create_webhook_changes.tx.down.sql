@@ -1,0 +1,3 @@
+DROP TABLE sys_webhook_change;
+
+DROP TABLE sys_webhook_version;
