@@ -1,0 +1,38 @@
+-- CACHE 1: a session must not hold numbers back, or a later write of a record
+-- could get a lower number than an earlier one.
+CREATE SEQUENCE sys_event_sequence AS BIGINT CACHE 1;
+
+CREATE TABLE sys_event (
+    sequence        BIGINT PRIMARY KEY,
+    xid             XID8 NOT NULL,
+    partition       SMALLINT NOT NULL,
+    id              TEXT COLLATE "C" NOT NULL,
+    type            TEXT COLLATE "C" NOT NULL,
+    object          TEXT COLLATE "C" NOT NULL,
+    record_id       TEXT COLLATE "C" NOT NULL,
+    matched         BIGINT NOT NULL,
+    changes_json    TEXT COLLATE "C",
+    before_json     TEXT COLLATE "C",
+    after_json      TEXT COLLATE "C",
+    user_id         TEXT COLLATE "C" NOT NULL,
+    organization_id TEXT COLLATE "C" NOT NULL,
+    occurred_at     BIGINT NOT NULL,
+    appended_at     BIGINT NOT NULL
+);
+
+CREATE INDEX sys_event_xid_idx ON sys_event (xid, sequence);
+
+CREATE TABLE sys_event_consumer (
+    name             TEXT COLLATE "C" NOT NULL,
+    first_partition  INTEGER NOT NULL,
+    last_partition   INTEGER NOT NULL,
+    position         TEXT COLLATE "C" NOT NULL,
+    enabled          BOOLEAN NOT NULL,
+    failure_event_id TEXT COLLATE "C",
+    failure_sequence BIGINT,
+    failure_attempts BIGINT,
+    failure_error    TEXT COLLATE "C",
+    failure_since    BIGINT,
+    updated_at       BIGINT NOT NULL,
+    PRIMARY KEY (name, first_partition)
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);

@@ -1,0 +1,2 @@
+DROP TABLE sys_event_consumer;
+DROP TABLE sys_event;

@@ -1,0 +1,197 @@
+package sqllog
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"regexp"
+	"time"
+
+	"github.com/objecthost/objecthost/core/event"
+	"github.com/objecthost/objecthost/services/realtime/driver"
+	"github.com/objecthost/objecthost/storage"
+)
+
+//go:embed migrations
+var files embed.FS
+
+// Migrations are the migrations of the log's tables.
+func Migrations() storage.Migrations {
+	dir, err := fs.Sub(files, "migrations")
+	if err != nil {
+		panic(err) // the directory is embedded
+	}
+	return storage.Migrations{Name: "realtime", FS: dir}
+}
+
+// Log is a log in a database whose tables are migrated.
+type Log struct {
+	db *storage.DB
+	dialect
+	bind func(string) string
+}
+
+// dialect is the part of a log that differs between databases.
+type dialect interface {
+	Append(ctx context.Context, events []*event.Event, at int64) error
+	Position(ctx context.Context, start driver.Start) (string, error)
+	Read(ctx context.Context, q driver.Query) (driver.Page, error)
+	Backlog(ctx context.Context, q driver.Query) (driver.Backlog, error)
+	Clean(ctx context.Context, c driver.Clean) (driver.Cleaned, error)
+	// lockColumn is a text column that Lock selects for verify, and lockClause
+	// ends a SELECT that locks its row.
+	lockColumn() string
+	lockClause() string
+	Verify(ctx context.Context) error
+	// verify repairs all positions when the locked range's is of another
+	// database, and returns the range as it is then.
+	verify(ctx context.Context, r driver.Range, column string) (driver.Range, error)
+}
+
+var _ driver.Log = (*Log)(nil)
+
+// New returns the log of db. A nil logger discards; the log only speaks when it
+// repairs the positions of a database that was restored from another one.
+func New(db *storage.DB, logger *slog.Logger) *Log {
+	if logger == nil {
+		logger = slog.New(slog.DiscardHandler)
+	}
+	l := &Log{db: db, bind: func(q string) string { return q }}
+	if db.Dialect() == storage.Postgres {
+		l.dialect = &postgres{db: db, log: logger}
+	} else {
+		l.dialect = &sqlite{db: db}
+		l.bind = questionMarks
+	}
+	return l
+}
+
+var dollar = regexp.MustCompile(`\$(\d+)`)
+
+// questionMarks turns $1 into ?1.
+func questionMarks(query string) string { return dollar.ReplaceAllString(query, "?$1") }
+
+const rangeColumns = `name, first_partition, last_partition, position, enabled, failure_event_id,
+	failure_sequence, failure_attempts, failure_error, failure_since, updated_at`
+
+// scanRange reads rangeColumns and, after them, more.
+func scanRange(row interface{ Scan(...any) error }, more ...any) (driver.Range, error) {
+	var r driver.Range
+	var id, text sql.NullString
+	var sequence, attempts, since sql.NullInt64
+	err := row.Scan(append([]any{&r.Consumer, &r.First, &r.Last, &r.Position, &r.Enabled,
+		&id, &sequence, &attempts, &text, &since, &r.UpdatedAt}, more...)...)
+	if id.Valid {
+		r.Failure = &driver.Failure{EventID: id.String, Sequence: sequence.Int64, Attempts: int(attempts.Int64), Error: text.String, Since: since.Int64}
+	}
+	return r, err
+}
+
+// scanRanges reads rangeColumns and closes rows.
+func scanRanges(rows *sql.Rows) ([]driver.Range, error) {
+	defer func() { _ = rows.Close() }()
+	var all []driver.Range
+	for rows.Next() {
+		r, err := scanRange(rows)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, r)
+	}
+	return all, rows.Err()
+}
+
+// rangeValues are the values of rangeColumns.
+func rangeValues(r driver.Range) []any {
+	values := []any{r.Consumer, r.First, r.Last, r.Position, r.Enabled, nil, nil, nil, nil, nil, r.UpdatedAt}
+	if f := r.Failure; f != nil {
+		copy(values[5:], []any{f.EventID, f.Sequence, f.Attempts, f.Error, f.Since})
+	}
+	return values
+}
+
+// Ranges implements [driver.Log].
+func (l *Log) Ranges(ctx context.Context, consumer string) ([]driver.Range, error) {
+	rows, err := l.db.Read(ctx).QueryContext(ctx, l.bind(`SELECT `+rangeColumns+` FROM sys_event_consumer
+		WHERE $1 = '' OR name = $1 ORDER BY name, first_partition`), consumer)
+	if err != nil {
+		return nil, err
+	}
+	return scanRanges(rows)
+}
+
+// Insert implements [driver.Log].
+func (l *Log) Insert(ctx context.Context, r driver.Range) (bool, error) {
+	res, err := l.db.Write(ctx).ExecContext(ctx, l.bind(`INSERT INTO sys_event_consumer (`+rangeColumns+`)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) ON CONFLICT (name, first_partition) DO NOTHING`), rangeValues(r)...)
+	if err != nil {
+		return false, err
+	}
+	n, err := res.RowsAffected()
+	return n == 1, err
+}
+
+// Lock implements [driver.Log].
+func (l *Log) Lock(ctx context.Context, consumer string, first int) (driver.Range, error) {
+	var column string
+	r, err := scanRange(l.db.Write(ctx).QueryRowContext(ctx, l.bind(`SELECT `+rangeColumns+l.lockColumn()+` FROM sys_event_consumer
+		WHERE name = $1 AND first_partition = $2`+l.lockClause()), consumer, first), &column)
+	if errors.Is(err, sql.ErrNoRows) {
+		return r, driver.ErrNoRange
+	}
+	if err != nil {
+		return r, err
+	}
+	return l.verify(ctx, r, column)
+}
+
+// Save implements [driver.Log].
+func (l *Log) Save(ctx context.Context, r driver.Range) error {
+	_, err := l.db.Write(ctx).ExecContext(ctx, l.bind(`UPDATE sys_event_consumer SET last_partition = $3, position = $4, enabled = $5,
+		failure_event_id = $6, failure_sequence = $7, failure_attempts = $8, failure_error = $9, failure_since = $10, updated_at = $11
+		WHERE name = $1 AND first_partition = $2`), rangeValues(r)...)
+	return err
+}
+
+// Drop implements [driver.Log].
+func (l *Log) Drop(ctx context.Context, consumer string) (bool, error) {
+	res, err := l.db.Write(ctx).ExecContext(ctx, l.bind(`DELETE FROM sys_event_consumer WHERE name = $1`), consumer)
+	if err != nil {
+		return false, err
+	}
+	n, err := res.RowsAffected()
+	return n > 0, err
+}
+
+const eventColumns = `sequence, id, type, object, record_id, matched, changes_json, before_json, after_json,
+	user_id, organization_id, occurred_at`
+
+// scanEvents appends the events of rows, which are eventColumns, and closes
+// them. The JSON parts are what was appended, byte for byte.
+func scanEvents(events []*event.Event, rows *sql.Rows) ([]*event.Event, error) {
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var e event.Event
+		var at int64
+		err := rows.Scan(&e.Sequence, &e.ID, &e.Type, &e.Object, &e.RecordID, &e.Matched,
+			(*[]byte)(&e.Changes), (*[]byte)(&e.Before), (*[]byte)(&e.After), &e.UserID, &e.OrganizationID, &at)
+		if err != nil {
+			return nil, err
+		}
+		e.Timestamp = time.UnixMilli(at).UTC()
+		events = append(events, &e)
+	}
+	return events, rows.Err()
+}
+
+// optional is the column of a JSON part that may be absent.
+func optional(part json.RawMessage) any {
+	if len(part) == 0 {
+		return nil
+	}
+	return string(part)
+}
