@@ -7,6 +7,7 @@ require (
 	github.com/google/uuid v1.6.0
 	github.com/objecthost/objecthost/core v0.0.0
 	github.com/objecthost/objecthost/storage v0.0.0
+	pgregory.net/rapid v1.3.0
 )
 
 require (
