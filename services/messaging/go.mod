@@ -6,6 +6,7 @@ require (
 	github.com/google/uuid v1.6.0
 	github.com/objecthost/objecthost/core v0.0.0
 	github.com/objecthost/objecthost/storage v0.0.0
+	github.com/standard-webhooks/standard-webhooks/libraries v0.0.1
 	golang.org/x/sync v0.25.0
 	golang.org/x/time v0.16.0
 )
