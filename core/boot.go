@@ -43,7 +43,6 @@ func (k *Kernel) Start(ctx context.Context) error {
 	failure.Stopped, failure.Teardown = k.teardown(context.WithoutCancel(ctx))
 	k.measure(&k.metrics.Boot, began)
 	k.finish(nil)
-	k.config.Logger.Error("kernel boot failed", "phase", string(failure.Phase), "plugin", failure.Plugin, "error", failure)
 	return failure
 }
 

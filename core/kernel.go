@@ -65,7 +65,11 @@ func New(config Config) *Kernel {
 		quiet:  make(chan struct{}),
 		done:   make(chan struct{}),
 	}
-	k.registry = newRegistry(func(ctx context.Context, in *instance, raw any) { _ = k.dispose(ctx, in, raw) })
+	k.registry = newRegistry(func(ctx context.Context, in *instance, raw any) {
+		if err := k.dispose(ctx, in, raw); err != nil {
+			k.config.Logger.Error("dropped service not disposed", "service", in.service.name, "error", err)
+		}
+	})
 	k.host = &host{kernel: k, log: k.config.Logger}
 	return k
 }

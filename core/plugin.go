@@ -126,7 +126,8 @@ type Context interface {
 	Config() json.RawMessage
 	// Log is the host's logger with the plugin's ID attached.
 	Log() *slog.Logger
-	// Manifests returns the manifests of all plugins in start order.
+	// Manifests returns the manifests of all plugins in start order. What they
+	// refer to is shared and must not be changed.
 	Manifests() []Manifest
 	// On calls handler whenever the named hook is emitted, after the handlers
 	// that were added earlier; a handler added during a round runs in that

@@ -109,9 +109,6 @@ func (k *Kernel) stopOne(ctx context.Context, m *member) error {
 	m.host.close()
 	k.hooks.drop(m.manifest.ID)
 	k.enter(m, PhaseStop, StateStopped)
-	if err != nil {
-		k.config.Logger.Error("plugin stop failed", "plugin", m.manifest.ID, "error", err)
-	}
 	return err
 }
 
@@ -130,12 +127,8 @@ func (k *Kernel) dispose(ctx context.Context, in *instance, raw any) error {
 	if s.factory.Dispose == nil {
 		return nil
 	}
-	err := call{
+	return call{
 		plugin: s.owner, phase: PhaseDispose + Phase(" "+s.name), limit: k.config.StopTimeout, drain: true,
 		fn: func(ctx context.Context) error { return s.factory.Dispose(ctx, raw) },
 	}.run(ctx, k.config.AbandonAfter)
-	if err != nil {
-		k.config.Logger.Error("service disposal failed", "service", s.name, "plugin", s.owner, "error", err)
-	}
-	return err
 }
