@@ -216,3 +216,30 @@ func TestChecksEndBeforeTeardown(t *testing.T) {
 		}
 	})
 }
+
+// A check that ends because its caller gave up is not held against the plugin.
+func TestCheckOfAnImpatientCaller(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := named("a", nil)
+		calls := 0
+		a.health = func(ctx context.Context) error {
+			if calls++; calls == 1 {
+				return nil
+			}
+			return obey(ctx)
+		}
+		k := newKernel(t, core.Config{Health: core.HealthPolicy{Interval: time.Hour}}, a)
+		must(t, k.Start(t.Context()))
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), second)
+		defer cancel()
+		if h := k.Health(ctx)[0]; h.State != core.HealthHealthy || h.Successes != 1 || calls != 2 {
+			t.Errorf("after the caller gave up: %+v, %d calls", h, calls)
+		}
+		if h := k.Health(t.Context())[0]; h.State != core.HealthDegraded || h.Failures != 1 {
+			t.Errorf("after its own timeout: %+v", h)
+		}
+		must(t, k.Stop(t.Context()))
+	})
+}

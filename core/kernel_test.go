@@ -336,3 +336,64 @@ func TestNoLockIsHeld(t *testing.T) {
 		}
 	})
 }
+
+// A Stop that comes while the last handler of the boot runs wins.
+func TestStopAtTheEndOfTheBoot(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		j := &journal{}
+		a := named("a", j)
+		var k *core.Kernel
+		stopped := make(chan error, 1)
+		a.init = func(_ context.Context, host core.Context) error {
+			host.On(core.HookListening, func(ctx context.Context, _ any) error {
+				go func() { stopped <- k.Stop(context.Background()) }()
+				<-ctx.Done()
+				return nil
+			})
+			return nil
+		}
+		k = newKernel(t, core.Config{}, a)
+		if err := k.Start(t.Context()); !errors.Is(err, core.ErrStopping) {
+			t.Errorf("Start = %v", err)
+		}
+		must(t, <-stopped)
+		if want := []string{"init a", "start a", "stop a"}; !slices.Equal(j.list(), want) {
+			t.Errorf("events = %q, want %q", j.list(), want)
+		}
+	})
+}
+
+// The teardown of a boot that was cancelled has its own time, unless a Stop
+// that is out of time asked for it.
+func TestTeardownOfACancelledBoot(t *testing.T) {
+	t.Parallel()
+	for _, hurried := range []bool{false, true} {
+		t.Run(fmt.Sprintf("hurried=%t", hurried), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				a := named("a", nil)
+				a.start = obey
+				var atStop error
+				a.stop = func(ctx context.Context) error { atStop = ctx.Err(); return nil }
+				k := newKernel(t, core.Config{}, a)
+				ctx, cancel := context.WithCancel(t.Context())
+				result := make(chan error, 1)
+				go func() { result <- k.Start(ctx) }()
+				synctest.Wait()
+				cancel()
+				var want error
+				if hurried {
+					_ = k.Stop(ctx)
+					want = context.Canceled
+				}
+				if err := <-result; !errors.Is(err, context.Canceled) && !errors.Is(err, core.ErrStopping) {
+					t.Errorf("Start = %v", err)
+				}
+				if !errors.Is(atStop, want) {
+					t.Errorf("context of Stop = %v, want %v", atStop, want)
+				}
+			})
+		})
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 // that spoil it.
 type worker struct {
 	id   string
+	mu   sync.Mutex // an abandoned Start runs beside Stop
 	quit chan struct{}
 	done chan struct{}
 
@@ -33,22 +35,25 @@ func call(ctx context.Context, f func(context.Context) error) error {
 func (w *worker) Init(ctx context.Context, _ core.Context) error { return call(ctx, w.init) }
 
 func (w *worker) Start(ctx context.Context) error {
-	w.quit, w.done = make(chan struct{}), make(chan struct{})
+	w.mu.Lock()
+	quit, done := make(chan struct{}), make(chan struct{})
+	w.quit, w.done = quit, done
+	w.mu.Unlock()
 	go func() {
-		defer close(w.done)
-		<-w.quit
+		defer close(done)
+		<-quit
 	}()
 	return call(ctx, w.start)
 }
 
 func (w *worker) Stop(ctx context.Context) error {
-	if w.quit != nil {
-		select {
-		case <-w.quit:
-		default:
-			close(w.quit)
-			<-w.done
-		}
+	w.mu.Lock()
+	quit, done := w.quit, w.done
+	w.quit = nil
+	w.mu.Unlock()
+	if quit != nil {
+		close(quit)
+		<-done
 	}
 	return call(ctx, w.stop)
 }
