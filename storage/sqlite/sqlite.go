@@ -16,7 +16,6 @@ import (
 
 	"github.com/uptrace/bun/dialect/sqlitedialect"
 	"github.com/uptrace/bun/schema"
-	_ "modernc.org/sqlite" // the driver "sqlite"
 
 	"github.com/objecthost/objecthost/storage"
 )
@@ -68,9 +67,7 @@ func Open(ctx context.Context, path string, cfg storage.Config) (*storage.DB, er
 
 func (d *Driver) open(ctx context.Context, cfg storage.Config) (err error) {
 	registerDecimal()
-	if d.writer, err = sql.Open("sqlite", dsn(d.path, cfg, false)); err != nil {
-		return err
-	}
+	d.writer = sql.OpenDB(connector{dsn(d.path, cfg, false)})
 	d.writer.SetMaxOpenConns(1)
 	d.writer.SetMaxIdleConns(1)
 	// The writer comes first: it creates the file and turns on WAL, which the
@@ -78,9 +75,7 @@ func (d *Driver) open(ctx context.Context, cfg storage.Config) (err error) {
 	if err := d.writer.PingContext(ctx); err != nil {
 		return err
 	}
-	if d.readers, err = sql.Open("sqlite", dsn(d.path, cfg, true)); err != nil {
-		return err
-	}
+	d.readers = sql.OpenDB(connector{dsn(d.path, cfg, true)})
 	d.readers.SetMaxOpenConns(cfg.MaxConns)
 	d.readers.SetMaxIdleConns(cfg.MaxConns)
 	d.readers.SetConnMaxIdleTime(cfg.ConnMaxIdle)
@@ -241,7 +236,7 @@ func (d *Driver) Fault(err error) storage.Fault {
 // constraint takes the columns or the index out of SQLite's message:
 // "… UNIQUE constraint failed: t.a, t.b (2067)" or "… failed: index 'i' (2067)".
 func constraint(message string) string {
-	_, rest, ok := strings.Cut(message, "constraint failed: ")
+	_, rest, ok := strings.Cut(message, "UNIQUE constraint failed: ")
 	if !ok {
 		return ""
 	}
