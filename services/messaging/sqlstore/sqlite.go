@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/objecthost/objecthost/services/messaging/driver"
+	"github.com/objecthost/objecthost/storage"
 )
 
 // sqlite runs one short statement per row, all in the caller's transaction.
@@ -20,6 +21,13 @@ type sqlite struct {
 
 func newSQLite(s *Store) *sqlite {
 	return &sqlite{s: s, insertSQL: s.sql(liteInsert), claimSQL: s.sql(liteClaim + strings.ReplaceAll(claimColumns, "d.", "")), saveSQL: s.sql(liteRecord), attemptSQL: s.sql(liteAttempt)}
+}
+
+// uncancelled is for loops of short statements: with a context that can be
+// cancelled the driver starts a goroutine for each of them.
+func (s *Store) uncancelled(ctx context.Context) (context.Context, storage.Querier) {
+	ctx = context.WithoutCancel(ctx)
+	return ctx, s.db.Write(ctx)
 }
 
 const liteInsert = `
@@ -41,7 +49,7 @@ RETURNING status`
 
 func (l *sqlite) insert(ctx context.Context, rows []*driver.Row, hold time.Duration) (map[string]string, error) {
 	stored := make(map[string]string, len(rows))
-	w := l.s.db.Write(ctx)
+	ctx, w := l.s.uncancelled(ctx)
 	for _, r := range rows {
 		var status string
 		err := w.QueryRowContext(ctx, l.insertSQL, r.ID, r.Source, r.RefID, r.TargetKey, r.TargetID, r.DedupKey, r.Label, r.URL,
@@ -59,18 +67,20 @@ func (l *sqlite) insert(ctx context.Context, rows []*driver.Row, hold time.Durat
 	return stored, nil
 }
 
+// liteClaim writes its limits as sums: SQLite prepares a statement again when
+// a bare parameter in LIMIT changes.
 const liteClaim = `
 UPDATE sys_http_delivery AS d SET status = 'in_flight', claimed_by = ?4, claim_token = ?5, claimed_at = {now},
     claim_expires_at = {now} + timeout_ms + ?6, updated_at = {now}
 WHERE id IN (
     SELECT id FROM (SELECT d.id FROM sys_http_delivery d
         WHERE d.target_id = ?1 AND d.status = 'pending' AND COALESCE(d.next_retry_at, 0) = 0 AND ` + unblocked + `
-        ORDER BY COALESCE(d.next_retry_at, 0), d.order_seq LIMIT ?2)
+        ORDER BY COALESCE(d.next_retry_at, 0), d.order_seq LIMIT ?2 + 0)
     UNION ALL
     SELECT id FROM (SELECT d.id FROM sys_http_delivery d
         WHERE d.target_id = ?1 AND d.status = 'pending' AND COALESCE(d.next_retry_at, 0) > 0
             AND COALESCE(d.next_retry_at, 0) <= {now} AND ` + unblocked + `
-        ORDER BY COALESCE(d.next_retry_at, 0), d.order_seq LIMIT ?3))
+        ORDER BY COALESCE(d.next_retry_at, 0), d.order_seq LIMIT ?3 + 0))
 RETURNING `
 
 func (l *sqlite) claim(ctx context.Context, req driver.ClaimRequest) ([]*driver.Row, error) {
@@ -86,7 +96,7 @@ func (l *sqlite) claim(ctx context.Context, req driver.ClaimRequest) ([]*driver.
 }
 
 func (l *sqlite) claimTarget(ctx context.Context, req driver.ClaimRequest, want driver.Want) ([]*driver.Row, error) {
-	w := l.s.db.Write(ctx)
+	ctx, w := l.s.uncancelled(ctx)
 	var version int64
 	err := w.QueryRowContext(ctx, `SELECT version FROM sys_http_target WHERE number = ? AND state = 'active'`, want.TargetID).Scan(&version)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -144,7 +154,7 @@ VALUES (?1, ?2, ?3, ?4, NULLIF(?5, ''), {now} - ?6, ?7, ?8, ?9, ?10, ?11, NULLIF
 ON CONFLICT (id) DO NOTHING`
 
 func (l *sqlite) record(ctx context.Context, outcomes []driver.Outcome) (map[string]bool, error) {
-	w := l.s.db.Write(ctx)
+	ctx, w := l.s.uncancelled(ctx)
 	applied := make(map[string]bool, len(outcomes))
 	for i := range outcomes {
 		o := &outcomes[i]
