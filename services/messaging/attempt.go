@@ -143,16 +143,9 @@ func (r *recorder) trace(ctx context.Context) context.Context {
 			r.phase, r.reused = phaseExchange, info.Reused
 			r.remote = info.Conn.RemoteAddr().String()
 		},
-		TLSHandshakeStart: func() {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.tlsStart, r.phase = time.Now(), phaseTLS
-		},
-		TLSHandshakeDone: func(tls.ConnectionState, error) {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.tls = time.Since(r.tlsStart)
-		},
+		// These two run inside a proxy's tunnel; the guard calls their like.
+		TLSHandshakeStart: func() { r.enter(phaseTLS) },
+		TLSHandshakeDone:  func(tls.ConnectionState, error) { r.handshaken() },
 		GotFirstResponseByte: func() {
 			r.mu.Lock()
 			defer r.mu.Unlock()
@@ -168,6 +161,18 @@ func (r *recorder) enter(p phase) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.phase = p
+	if p == phaseTLS {
+		r.tlsStart = time.Now()
+	}
+}
+
+func (r *recorder) handshaken() {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tls = time.Since(r.tlsStart)
 }
 
 func (r *recorder) resolved(start time.Time) {
@@ -275,6 +280,9 @@ func explainExchange(err error) (Class, string) {
 	}
 	return ClassReset, "connection failed before an answer: " + socketReason(err)
 }
+
+// errMalformed stands for an answer that net/http takes and HTTP does not allow.
+var errMalformed = errors.New("malformed status")
 
 func isTimeout(err error) bool {
 	var timeout net.Error

@@ -2,10 +2,12 @@ package messaging
 
 import (
 	"context"
+	"crypto/tls"
 	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -29,6 +31,7 @@ type guard struct {
 	cfg      EgressConfig
 	proxy    *url.URL
 	resolver *net.Resolver
+	tls      *tls.Config
 	// life ends with the sender and takes dials that nobody waits for along.
 	life context.Context
 }
@@ -64,6 +67,32 @@ func (g *guard) DialContext(ctx context.Context, network, addr string) (net.Conn
 	rec.enter(phaseConnect)
 	defer rec.connected(time.Now())
 	return g.dialAny(ctx, host, targets)
+}
+
+// DialTLSContext is DialContext and the handshake. net/http would do the
+// handshake itself, but without the request's deadline once it has detached
+// the dial, so that a silent receiver would hold its socket longer than its
+// request.
+func (g *guard) DialTLSContext(ctx context.Context, network, addr string) (net.Conn, error) {
+	conn, err := g.DialContext(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	rec := recorderOf(ctx)
+	ctx, cancel := g.bound(ctx, rec)
+	defer cancel()
+	host, _, _ := net.SplitHostPort(addr)
+	config := g.tls.Clone()
+	config.ServerName = strings.TrimSuffix(host, ".")
+	rec.enter(phaseTLS)
+	client := tls.Client(conn, config)
+	err = client.HandshakeContext(ctx)
+	rec.handshaken()
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return client, nil
 }
 
 // bound limits a dial to its request's deadline and to the sender's life; the

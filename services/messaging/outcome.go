@@ -107,6 +107,8 @@ func Decide(in Input) Decision {
 		d.SwitchOffTarget = a.StatusCode == 410 && in.Source == SourceWebhook
 		return d
 	}
+	// What may be tried again always counts, so that every row comes to an end.
+	d.SpendAttempt = true
 	if in.FailReason != "" {
 		d.Outcome, d.Error = OutcomeFailed, in.FailReason
 		return d

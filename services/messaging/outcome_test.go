@@ -43,12 +43,12 @@ func TestDecideWithoutAnAnswer(t *testing.T) {
 		ClassTimeout:  {Outcome: OutcomeRetry, SpendAttempt: true},
 		ClassReset:    {Outcome: OutcomeRetry, SpendAttempt: true},
 		ClassProtocol: {Outcome: OutcomeRetry, SpendAttempt: true},
-		ClassInternal: {Outcome: OutcomeRetry},
+		ClassInternal: {Outcome: OutcomeRetry, SpendAttempt: true},
 		ClassRefused:  {Outcome: OutcomeDead},
 		ClassUnusable: {Outcome: OutcomeDead},
 		ClassStopped:  {Outcome: OutcomeRelease},
 	} {
-		a := &Attempt{Class: class, Error: "why", Sent: want.SpendAttempt || class == ClassStopped}
+		a := &Attempt{Class: class, Error: "why", Sent: class != ClassRefused && class != ClassUnusable && class != ClassInternal}
 		if want.Outcome == OutcomeRetry {
 			want.NextDelay = time.Second
 		}

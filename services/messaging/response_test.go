@@ -268,6 +268,8 @@ func TestCase_RSP_09_OddHeadersAreRecorded(t *testing.T) {
 	r.Handle("/garbage", messagingtest.Raw("SSH-2.0-OpenSSH secret banner\r\n"))
 	r.Handle("/badlength", messagingtest.Raw("HTTP/1.1 200 OK\r\nContent-Length: hush\r\n\r\n"))
 	r.Handle("/twolengths", messagingtest.Raw("HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab"))
+	r.Handle("/zero", messagingtest.Raw("HTTP/1.1 000 Odd\r\nContent-Length: 0\r\n\r\n"))
+	r.Handle("/ninety", messagingtest.Raw("HTTP/1.1 099 Odd\r\nContent-Length: 0\r\n\r\n"))
 	r.Handle("/encoding", messagingtest.Raw("HTTP/1.1 200 OK\r\nTransfer-Encoding: hush\r\n\r\n"))
 	a := s.Send(t.Context(), outgoing(r.URL+"/latin"))
 	want(t, a, 200, ClassNone, "")
@@ -287,6 +289,7 @@ func TestCase_RSP_09_OddHeadersAreRecorded(t *testing.T) {
 	for path, text := range map[string]string{
 		"/giant": "response headers are larger than 256 KiB", "/garbage": "malformed HTTP response", "/badlength": "malformed HTTP response",
 		"/twolengths": "malformed HTTP response", "/encoding": "malformed HTTP response",
+		"/zero": "malformed HTTP response", "/ninety": "malformed HTTP response",
 	} {
 		a = s.Send(t.Context(), outgoing(r.URL+path))
 		want(t, a, 0, ClassProtocol, text)

@@ -122,9 +122,13 @@ func NewSender(cfg SenderConfig) (*Sender, error) {
 	}
 	life, stop := context.WithCancel(context.Background())
 	s := &Sender{
-		cfg:   cfg,
-		guard: &guard{cfg: cfg.Egress, proxy: proxy, resolver: cfg.Resolver, life: life},
-		stop:  stop,
+		cfg: cfg,
+		guard: &guard{cfg: cfg.Egress, proxy: proxy, resolver: cfg.Resolver, life: life, tls: &tls.Config{
+			RootCAs:            cfg.RootCAs,
+			MinVersion:         tls.VersionTLS12,
+			ClientSessionCache: tls.NewLRUClientSessionCache(256),
+		}},
+		stop: stop,
 	}
 	s.pooled, s.fresh = s.transport(), s.transport()
 	s.fresh.DisableKeepAlives = true
@@ -138,12 +142,9 @@ func (s *Sender) transport() *http.Transport {
 		Proxy:                  s.guard.chooseProxy,
 		OnProxyConnectResponse: proxyAnswer,
 		DialContext:            s.guard.DialContext,
-		TLSClientConfig: &tls.Config{
-			RootCAs:            s.cfg.RootCAs,
-			MinVersion:         tls.VersionTLS12,
-			ClientSessionCache: tls.NewLRUClientSessionCache(256),
-		},
-		TLSHandshakeTimeout: dialLimit,
+		DialTLSContext:         s.guard.DialTLSContext,
+		TLSClientConfig:        s.guard.tls, // inside a proxy's tunnel
+		TLSHandshakeTimeout:    dialLimit,
 		// Answers are read to a small cap, and compressed ones are a bomb
 		// risk: none are asked for. See readBody for those that come anyway.
 		DisableCompression:     true,
@@ -225,6 +226,10 @@ func (s *Sender) exchange(ctx context.Context, req *http.Request, o *Outgoing, a
 		// Only a proxy answers 407: no word from the receiver.
 		resp.Body.Close()
 		resp, err = nil, &proxyError{resp.StatusCode}
+	}
+	if err == nil && resp.StatusCode < 100 {
+		resp.Body.Close()
+		resp, err = nil, errMalformed
 	}
 	if err != nil {
 		class, text := explain(err, ctx.Err(), rec.at(), timeout)

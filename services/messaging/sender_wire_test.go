@@ -3,6 +3,8 @@ package messaging
 import (
 	"bytes"
 	"context"
+	"io"
+	"net"
 	"net/http"
 	"runtime"
 	"strconv"
@@ -381,6 +383,37 @@ func TestConnectTimeoutIsBounded(t *testing.T) {
 	want(t, a, 0, ClassTimeout, "timeout after 300ms resolving the name")
 	if a.Duration > time.Second {
 		t.Errorf("took %s", a.Duration)
+	}
+}
+
+// A receiver that accepts and says nothing holds its socket no longer than the
+// request lasts.
+func TestSilentTLSReceiverIsLeftInTime(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	closed := make(chan error, 1)
+	go func() {
+		conn, err := listener.Accept()
+		if err == nil {
+			_, err = io.Copy(io.Discard, conn)
+			conn.Close()
+		}
+		closed <- err
+	}()
+	o := outgoing("https://" + listener.Addr().String() + "/")
+	o.Timeout = 300 * time.Millisecond
+	want(t, newSender(t).Send(t.Context(), o), 0, ClassTimeout, "timeout after 300ms in the TLS handshake")
+	select {
+	case err := <-closed:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("the socket is still open 5 s later")
 	}
 }
 
