@@ -1,8 +1,10 @@
 package core_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -136,5 +138,35 @@ func TestHandlersEndWithTheirPlugin(t *testing.T) {
 	}
 	if err := core.ClearScope(t.Context(), b.host, "x"); !errors.As(err, &sealed) {
 		t.Errorf("ClearScope after Stop = %v", err)
+	}
+}
+
+// What nobody is told is logged, with the plugin's ID.
+func TestLogs(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	plain := func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey || a.Key == "duration" {
+			return slog.Attr{}
+		}
+		return a
+	}
+	a := named("a", nil)
+	a.init = func(_ context.Context, host core.Context) error {
+		host.Log().Warn("own record", "key", numKey)
+		host.On(core.HookShutdown, func(context.Context, any) error { return errBroken })
+		return nil
+	}
+	logger := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{ReplaceAttr: plain, Level: slog.LevelWarn}))
+	k := newKernel(t, core.Config{Logger: logger}, a)
+	must(t, k.Start(t.Context()))
+	must(t, k.Stop(t.Context()))
+	a.host.On("late", func(context.Context, any) error { return nil })
+	want := `level=WARN msg="own record" plugin=a key=number
+level=ERROR msg="hook handler failed" hook=kernel:shutdown plugin=a error="core: hook kernel:shutdown of plugin \"a\": broken"
+level=WARN msg="hook handler refused" plugin=a hook=late error="core: the context of plugin \"a\" is no longer valid"
+`
+	if got := out.String(); got != want {
+		t.Errorf("log =\n%s\nwant\n%s", got, want)
 	}
 }

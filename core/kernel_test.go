@@ -378,14 +378,18 @@ func TestTeardownOfACancelledBoot(t *testing.T) {
 				a.stop = func(ctx context.Context) error { atStop = ctx.Err(); return nil }
 				k := newKernel(t, core.Config{}, a)
 				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
 				result := make(chan error, 1)
 				go func() { result <- k.Start(ctx) }()
 				synctest.Wait()
-				cancel()
 				var want error
 				if hurried {
-					_ = k.Stop(ctx)
+					ended, end := context.WithCancel(t.Context())
+					end()
+					must(t, k.Stop(ended))
 					want = context.Canceled
+				} else {
+					cancel()
 				}
 				if err := <-result; !errors.Is(err, context.Canceled) && !errors.Is(err, core.ErrStopping) {
 					t.Errorf("Start = %v", err)

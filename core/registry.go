@@ -190,12 +190,15 @@ func (r *registry) replace(name, plugin string, wrap func(any) (any, error), adm
 			return &ServiceNotFoundError{Service: name, Plugin: plugin}
 		}
 		version, current := s.version, s.finished()
-		r.mu.Unlock()
-
 		replaced := make([]any, len(current))
 		for i, in := range current {
+			replaced[i] = in.value
+		}
+		r.mu.Unlock()
+
+		for i := range replaced {
 			err := protect(plugin, PhaseReplace, func() (err error) {
-				replaced[i], err = wrap(in.value)
+				replaced[i], err = wrap(replaced[i])
 				return err
 			})
 			if err != nil {

@@ -18,7 +18,11 @@ import (
 // the boot and waits for its teardown, before Start it keeps the kernel from
 // ever starting, and all calls return together, with one result.
 func (k *Kernel) Stop(ctx context.Context) error {
-	// A teardown that this call does not run itself is hurried through hurry.
+	// A teardown that this call does not run itself is hurried through hurry. A
+	// context that has ended already counts before the teardown can begin.
+	if ctx.Err() != nil {
+		k.hurry()
+	}
 	defer context.AfterFunc(ctx, k.hurry)()
 	k.mu.Lock()
 	switch k.state {
