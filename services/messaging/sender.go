@@ -249,7 +249,7 @@ func withBody(req *http.Request, body []byte) *http.Request {
 	if len(body) == 0 {
 		req.Body = http.NoBody
 		// Makes net/http write Content-Length: 0 with DELETE and OPTIONS too.
-		req.TransferEncoding = identity
+		req.TransferEncoding = identityEncoding
 		return req
 	}
 	req.Body = io.NopCloser(bytes.NewReader(body))
@@ -257,10 +257,10 @@ func withBody(req *http.Request, body []byte) *http.Request {
 }
 
 var (
-	identity        = []string{"identity"}
-	jsonType        = []string{"application/json"}
-	userAgentHeader = []string{userAgent}
-	masked          = []string{mask}
+	identityEncoding = []string{"identity"}
+	jsonType         = []string{"application/json"}
+	userAgentHeader  = []string{userAgent}
+	masked           = []string{mask}
 )
 
 // request builds the request and its masked record. The author's headers may
