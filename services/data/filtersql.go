@@ -106,7 +106,7 @@ func (b *builder) test(l *leaf, name string) {
 		}
 		b.text(")")
 	case testHas:
-		b.has(name, l.values)
+		b.has(l.column, l.values)
 	case testContains:
 		b.position(name, l.value)
 	case testIContains:
@@ -250,8 +250,10 @@ func (b *builder) like(name string, parts []likePart) {
 	b.arg(kindText, p.String())
 }
 
-// has tests whether a list holds any of the values.
-func (b *builder) has(name string, values []any) {
+// has tests whether a list holds any of the values. The column's name is
+// qualified: json_each has columns of its own.
+func (b *builder) has(c *column, values []any) {
+	name := quote(c.table) + "." + quote(c.Name)
 	if b.postgres {
 		b.text("(")
 		for i, value := range values {

@@ -26,7 +26,8 @@ const (
 // column is a field and where its values lie.
 type column struct {
 	*object.Field
-	kind kind
+	kind  kind
+	table string
 	// integer marks a number that an external table keeps in an integer column.
 	integer bool
 }
@@ -123,7 +124,7 @@ func newTable(s object.Schema, present func(name string) bool) *table {
 	for i := range t.schema.Fields {
 		f := &t.schema.Fields[i]
 		c := &t.columns[i]
-		*c = column{Field: f, kind: kindOf(f)}
+		*c = column{Field: f, kind: kindOf(f), table: s.Name}
 		t.byName[f.Name] = c
 		t.names = append(t.names, quote(f.Name))
 		if f.IsReference() && (!f.System || f.Name == "owner_id") {
