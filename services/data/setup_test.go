@@ -232,3 +232,5 @@ func refused(t testing.TB, err error, want string) {
 		t.Errorf("\n got %s\nwant %s", jsonOf(t, e), want)
 	}
 }
+
+func jsonNumber(text string) json.Number { return json.Number(text) }
