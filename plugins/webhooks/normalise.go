@@ -259,9 +259,7 @@ func (n *normaliser) mergeSecrets() {
 	n.settle(fieldSecret, secret, said.secret)
 	n.settle(fieldHeaders, n.columnHeaders, said.headers)
 	n.settle(fieldAuth, credentials, said.credentials)
-	if value, ok := n.out[fieldAuth].(string); ok {
-		n.checkCredentials(value)
-	}
+	n.checkCredentials()
 	if value, ok := n.out[fieldSecret].(string); ok {
 		if err := messaging.ValidateSecret([]byte(value), n.definition.rules.signature); err != nil {
 			n.refuse(&problem{field: fieldSecret, code: codeInvalidValue, message: "Signing secret: " + err.Error()})
@@ -288,15 +286,25 @@ func (n *normaliser) settle(name string, column, said secretInput) {
 	}
 }
 
-func (n *normaliser) checkCredentials(credentials string) {
+// checkCredentials compares the kind of authentication with the credentials
+// that the row has after the write. Those that are stored are compared by the
+// door, which can open them.
+func (n *normaliser) checkCredentials() {
 	kind := n.definition.rules.authType
-	if kind == "" || kind == messaging.AuthNone {
+	none := kind == "" || kind == messaging.AuthNone
+	value, written := n.out[fieldAuth]
+	credentials, _ := value.(string)
+	switch {
+	case credentials != "" && none:
 		n.refuse(&problem{field: fieldAuth, code: codeInvalidValue,
 			message: "Credentials need authentication.type in the definition: bearer, basic or api-key"})
-		return
-	}
-	if _, err := parseAuthentication(kind, credentials); err != nil {
-		n.refuse(&problem{field: fieldAuth, code: codeInvalidValue, message: "Credentials: " + err.Error()})
+	case credentials != "":
+		if _, err := parseAuthentication(kind, credentials); err != nil {
+			n.refuse(&problem{field: fieldAuth, code: codeInvalidValue, message: "Credentials: " + err.Error()})
+		}
+	case !none && (n.given || written) && (written || n.stored[fieldAuth] == nil):
+		n.refuse(&problem{field: fieldAuth, code: codeRequired,
+			message: fmt.Sprintf("Credentials are required for authentication of type %s", kind)})
 	}
 }
 

@@ -153,6 +153,11 @@ func TestNormaliseRefusals(t *testing.T) {
 		{"other column of such a row", update(stored, map[string]any{"label": "x"}), nil},
 		{"credentials without a type", create(map[string]any{"auth_secret": "t0ken"}), []string{"auth_secret invalid_value"}},
 		{"credentials of another type", create(map[string]any{"definition_json": `{"authentication":{"type":"basic","credentials":{"token":"t"}}}`}), []string{"auth_secret invalid_value"}},
+		{"a type without credentials", create(map[string]any{"definition_json": `{"authentication":{"type":"bearer"}}`}), []string{"auth_secret required"}},
+		{"credentials cleared", update(map[string]any{"definition_json": `{"authentication":{"type":"bearer"}}`, "auth_secret": "secret:sec_1"},
+			map[string]any{"auth_secret": nil}), []string{"auth_secret required"}},
+		{"a type with stored credentials", update(map[string]any{"auth_secret": "secret:sec_1"},
+			map[string]any{"definition_json": `{"authentication":{"type":"bearer"}}`}), nil},
 		{"credentials of no type", create(map[string]any{"auth_secret": map[string]any{"token": "t"}, "definition_json": `{"authentication":{"type":"none"}}`}), []string{"auth_secret invalid_value"}},
 	} {
 		if got := complaints(t, tc.in); !slices.Equal(got, tc.want) {
