@@ -234,3 +234,5 @@ func refused(t testing.TB, err error, want string) {
 }
 
 func jsonNumber(text string) json.Number { return json.Number(text) }
+
+type contextT = context.Context

@@ -1,0 +1,109 @@
+package data
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+)
+
+// Step is one write of a transaction over several objects.
+type Step struct {
+	Object string `json:"object"`
+	// Action is create, update or delete.
+	Action string `json:"action"`
+	ID     string `json:"id,omitempty"`
+	// Data may hold {"$ref": n} in place of a value: the id of the record that
+	// step n (from 0, an earlier one) wrote.
+	Data Record `json:"data,omitempty"`
+}
+
+// Transaction does all steps in their order, or none. It returns the record
+// of every step, for a delete its id. The first failure is returned as it is;
+// handlers of [Engine.BeforeWrite] run inside the transaction, because later
+// steps build on earlier ones. More than [MaxBatch] steps are refused.
+func (e *Engine) Transaction(ctx context.Context, steps []Step) ([]Record, error) {
+	if n := len(steps); n > MaxBatch {
+		return nil, &Error{Code: CodeBatchTooLarge, Count: n, Max: MaxBatch, Message: fmt.Sprintf("A transaction holds at most %d operations, got %d", MaxBatch, n)}
+	}
+	var out []Record
+	err := e.db.InTx(ctx, func(ctx context.Context) error {
+		out = make([]Record, 0, len(steps))
+		ids := make([]string, 0, len(steps))
+		for i, step := range steps {
+			id, record, err := e.step(ctx, i, step, ids)
+			if err != nil {
+				return err
+			}
+			out, ids = append(out, record), append(ids, id)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (e *Engine) step(ctx context.Context, i int, step Step, ids []string) (string, Record, error) {
+	values, err := resolveRefs(step.Data, ids)
+	if err != nil {
+		return "", nil, &Error{Code: CodeInvalidRequest, Object: step.Object, Message: fmt.Sprintf("operation %d: %s", i, err), cause: err}
+	}
+	record, _ := values.(map[string]any)
+	switch step.Action {
+	case "create":
+		if step.ID != "" {
+			record = clone(record)
+			record["id"] = step.ID
+		}
+		r, err := e.Create(ctx, step.Object, record)
+		return r.ID, r.Record, err
+	case "update":
+		r, err := e.Update(ctx, step.Object, step.ID, record, Match{})
+		return r.ID, r.Record, err
+	case "delete":
+		return step.ID, Record{"id": step.ID}, e.Delete(ctx, step.Object, step.ID, Match{})
+	default:
+		return "", nil, &Error{Code: CodeInvalidRequest, Object: step.Object, Message: fmt.Sprintf("operation %d: action must be create, update or delete, not %q", i, step.Action)}
+	}
+}
+
+// resolveRefs replaces {"$ref": n} by the id of step n.
+func resolveRefs(value any, ids []string) (any, error) {
+	switch value := value.(type) {
+	case []any:
+		out := make([]any, len(value))
+		for i, item := range value {
+			var err error
+			if out[i], err = resolveRefs(item, ids); err != nil {
+				return nil, err
+			}
+		}
+		return out, nil
+	case map[string]any:
+		if ref, ok := value["$ref"]; ok && len(value) == 1 {
+			return resolveRef(ref, ids)
+		}
+		out := make(map[string]any, len(value))
+		for key, item := range value {
+			var err error
+			if out[key], err = resolveRefs(item, ids); err != nil {
+				return nil, err
+			}
+		}
+		return out, nil
+	default:
+		return value, nil
+	}
+}
+
+func resolveRef(ref any, ids []string) (any, error) {
+	number, ok := ref.(json.Number)
+	n, err := strconv.Atoi(number.String())
+	if !ok || err != nil || n < 0 || n >= len(ids) {
+		return nil, errors.New("$ref must be the number of an earlier operation")
+	}
+	return ids[n], nil
+}
