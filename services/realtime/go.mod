@@ -8,6 +8,7 @@ require (
 	github.com/jackc/pgx/v5 v5.13.0
 	github.com/objecthost/objecthost/core v0.0.0
 	github.com/objecthost/objecthost/storage v0.0.0
+	pgregory.net/rapid v1.3.0
 )
 
 require (

@@ -103,7 +103,7 @@ func (f *fixture) begin() *writer {
 	case err := <-w.done:
 		f.t.Fatal(err)
 	}
-	f.t.Cleanup(w.rollback)
+	f.t.Cleanup(w.rollback) // does nothing when it has ended
 	return w
 }
 
