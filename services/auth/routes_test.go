@@ -12,7 +12,7 @@ import (
 )
 
 // call serves a request by the plugin's own routes, as the given caller.
-func call(t *testing.T, b *bundle, ctx context.Context, method, path, body string) *httptest.ResponseRecorder {
+func call(ctx context.Context, t *testing.T, b *bundle, method, path, body string) *httptest.ResponseRecorder {
 	t.Helper()
 	mux := http.NewServeMux()
 	for _, route := range NewPlugin(b.Service, nil).Manifest().Contributes.Routes {
@@ -38,7 +38,7 @@ func TestRoutesCreateListRevoke(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	system := identity.With(t.Context(), identity.System())
-	w := call(t, b, system, "POST", "/api/v1/keys",
+	w := call(system, t, b, "POST", "/api/v1/keys",
 		`{"name":"crm & co","scopes":["data:read"],"expires_at":"2026-03-02T12:00:00+02:00"}`)
 	keys, err := b.ListKeys(system)
 	if err != nil || len(keys) != 1 {
@@ -58,8 +58,8 @@ func TestRoutesCreateListRevoke(t *testing.T) {
 	view := `{"id":"` + k.ID + `","name":"crm & co","prefix":"` + k.Prefix + `","user_id":null,"organization_id":null,` +
 		`"scopes":["data:read"],"created_at":"2026-03-01T12:00:00.000Z","expires_at":"2026-03-02T10:00:00.000Z",` +
 		`"last_used_at":null,"revoked_at":`
-	check(t, call(t, b, system, "GET", "/api/v1/keys", ""), 200, `{"data":{"keys":[`+view+`null}]},"success":true}`)
-	check(t, call(t, b, system, "DELETE", "/api/v1/keys/"+k.ID, ""), 200,
+	check(t, call(system, t, b, "GET", "/api/v1/keys", ""), 200, `{"data":{"keys":[`+view+`null}]},"success":true}`)
+	check(t, call(system, t, b, "DELETE", "/api/v1/keys/"+k.ID, ""), 200,
 		`{"data":`+view+`"2026-03-01T12:00:00.000Z"},"success":true}`)
 }
 
@@ -96,7 +96,7 @@ func TestRoutesRefuse(t *testing.T) {
 			refusal("RESOURCE_NOT_FOUND", "API key not found")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			check(t, call(t, b, test.ctx, test.method, test.path, test.body), test.status, test.want)
+			check(t, call(test.ctx, t, b, test.method, test.path, test.body), test.status, test.want)
 		})
 	}
 	keys, err := b.ListKeys(system)
@@ -110,7 +110,7 @@ func TestRoutesWithholdFailures(t *testing.T) {
 	b := setup(t)
 	key := b.make(t, "admin")
 	b.store.fail = errors.New("dial tcp db.internal:5432")
-	check(t, call(t, b, as(t, key), "GET", "/api/v1/keys", ""), 500,
+	check(t, call(as(t, key), t, b, "GET", "/api/v1/keys", ""), 500,
 		`{"error":{"code":"INTERNAL_ERROR","message":"Internal server error"},"success":false}`)
 }
 
