@@ -1,0 +1,113 @@
+package rest
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"slices"
+	"time"
+)
+
+// Config holds the settings of the server. The zero value works.
+type Config struct {
+	// Addr is the TCP address to listen on. Default 127.0.0.1:8080; port 0
+	// takes any free one.
+	Addr string
+	// Environment is what discovery tells clients: production (default),
+	// sandbox or development.
+	Environment string
+	// Version is the host's version in discovery. Default 0.0.0.
+	Version string
+	// AllowedOrigins lists the origins (https://app.example.com) whose pages
+	// may call the API from a browser, with credentials. Default none, which
+	// leaves pages of the server's own origin. * is refused: it would hand
+	// every page on the web the visitor's session.
+	AllowedOrigins []string
+	// BodyLimit is the largest request body in bytes. Default 10 MiB.
+	BodyLimit int64
+	// HeaderTimeout is the time a client has to send a request's header.
+	// Default 10 s.
+	HeaderTimeout time.Duration
+	// ReadTimeout is the time a client has to send a whole request. Default
+	// 1 minute.
+	ReadTimeout time.Duration
+	// WriteTimeout is the time a client has to take each 64 KiB of an answer.
+	// It does not limit how long a handler works. Default 1 minute.
+	WriteTimeout time.Duration
+	// IdleTimeout is how long a connection may wait for its next request.
+	// Default 2 minutes.
+	IdleTimeout time.Duration
+	// DrainTimeout is the time that running requests have to finish when the
+	// host stops, before the services behind them stop. Half of what the stop
+	// as a whole has is left to those services in any case. Default 10 s.
+	DrainTimeout time.Duration
+	// Logger takes one line per request and the causes of 5xx answers; nil
+	// discards them. A plugin's server uses the host's logger when it is nil.
+	Logger *slog.Logger
+}
+
+const (
+	defaultBodyLimit = 10 << 20
+	maxHeaderBytes   = 64 << 10
+)
+
+func (c Config) withDefaults() Config {
+	setDefault(&c.Addr, "127.0.0.1:8080")
+	setDefault(&c.Environment, "production")
+	setDefault(&c.Version, "0.0.0")
+	setDefault(&c.BodyLimit, defaultBodyLimit)
+	setDefault(&c.HeaderTimeout, 10*time.Second)
+	setDefault(&c.ReadTimeout, time.Minute)
+	setDefault(&c.WriteTimeout, time.Minute)
+	setDefault(&c.IdleTimeout, 2*time.Minute)
+	setDefault(&c.DrainTimeout, 10*time.Second)
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+func (c Config) validate() error {
+	var errs []error
+	if !slices.Contains([]string{"production", "sandbox", "development"}, c.Environment) {
+		errs = append(errs, fmt.Errorf("rest: Environment is %q, must be production, sandbox or development", c.Environment))
+	}
+	if c.BodyLimit < 1<<10 || c.BodyLimit > 1<<30 {
+		errs = append(errs, fmt.Errorf("rest: BodyLimit is %d, must be between 1 KiB and 1 GiB", c.BodyLimit))
+	}
+	for _, f := range []struct {
+		name  string
+		value time.Duration
+	}{
+		{"HeaderTimeout", c.HeaderTimeout}, {"ReadTimeout", c.ReadTimeout},
+		{"WriteTimeout", c.WriteTimeout}, {"IdleTimeout", c.IdleTimeout}, {"DrainTimeout", c.DrainTimeout},
+	} {
+		if f.value < 0 || f.value > time.Hour {
+			errs = append(errs, fmt.Errorf("rest: %s is %v, must be between 0 and 1h", f.name, f.value))
+		}
+	}
+	for _, origin := range c.AllowedOrigins {
+		if err := checkOrigin(origin); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// checkOrigin accepts what a browser sends as Origin, and nothing that would
+// never match one.
+func checkOrigin(origin string) error {
+	u, err := url.Parse(origin)
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.Scheme+"://"+u.Host != origin {
+		return fmt.Errorf("rest: AllowedOrigins holds %q, must be scheme and host like https://app.example.com", origin)
+	}
+	return nil
+}

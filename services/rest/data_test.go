@@ -1,0 +1,185 @@
+package rest
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"maps"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/objecthost/objecthost/core/event"
+	"github.com/objecthost/objecthost/core/object"
+	"github.com/objecthost/objecthost/services/auth"
+	"github.com/objecthost/objecthost/services/auth/sqlstore"
+	"github.com/objecthost/objecthost/services/data"
+	"github.com/objecthost/objecthost/storage"
+	"github.com/objecthost/objecthost/storage/storagetest"
+)
+
+// account is the object that the checks of the official client use.
+const account = `{
+	"name": "account", "label": "Account", "pluralLabel": "Accounts", "nameField": "name",
+	"fields": {
+		"name": {"type": "text", "label": "Name", "required": true, "maxLength": 120, "searchable": true},
+		"code": {"type": "text", "label": "Code", "unique": true, "maxLength": 20},
+		"industry": {"type": "select", "label": "Industry", "options": [
+			{"label": "Technology", "value": "technology"}, {"label": "Finance", "value": "finance"}, {"label": "Retail", "value": "retail"}]},
+		"annual_revenue": {"type": "number", "label": "Annual Revenue", "min": 0},
+		"active": {"type": "boolean", "label": "Active", "defaultValue": true}
+	}
+}`
+
+// More objects: one with a trash, one that is closed to writes, and two that
+// point at each other.
+var otherObjects = []string{
+	`{"name": "note", "label": "Note", "trash": true, "fields": {"title": {"type": "text", "label": "Title"}}}`,
+	`{"name": "ledger", "label": "Ledger", "enable": {"apiMethods": ["get", "list"]}, "fields": {"title": {"type": "text", "label": "Title"}}}`,
+	`{"name": "contact", "label": "Contact", "fields": {
+		"name": {"type": "text", "label": "Name"},
+		"account": {"type": "lookup", "label": "Account", "reference": "account", "deleteBehavior": "restrict"}}}`,
+}
+
+// events keeps the engine's events.
+type events struct {
+	mu   sync.Mutex
+	list []*event.Event
+}
+
+func (e *events) Append(_ context.Context, list ...*event.Event) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.list = append(e.list, list...)
+	return nil
+}
+
+// host is a server over a real engine and real API keys.
+type host struct {
+	t      *testing.T
+	server *Server
+	engine *data.Engine
+	auth   *auth.Service
+	key    string // an admin's
+	log    *logBuffer
+}
+
+// eachHost runs a test on both dialects.
+func eachHost(t *testing.T, test func(t *testing.T, h *host)) {
+	t.Parallel()
+	storagetest.EachDialect(t, func(t *testing.T, db *storage.DB) { test(t, setupHost(t, db)) })
+}
+
+func setupHost(t *testing.T, db *storage.DB) *host {
+	t.Helper()
+	store := sqlstore.New(db)
+	if err := store.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	service, err := auth.New(store, auth.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	engine, err := data.New(t.Context(), db, data.Config{Events: &events{}, Authorizer: service})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var schemas []object.Schema
+	for _, text := range append([]string{account}, otherObjects...) {
+		schema, err := object.Decode([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		schemas = append(schemas, schema)
+	}
+	if err := engine.Define(t.Context(), schemas...); err != nil {
+		t.Fatal(err)
+	}
+	h := &host{t: t, engine: engine, auth: service, log: &logBuffer{}}
+	h.server, err = New(Config{Version: "1.2.3", Environment: "development", Logger: slog.New(slog.NewJSONHandler(h.log, nil))}, Parts{
+		Auth: service, Data: engine, Services: func() []string { return []string{"auth", "data", "realtime"} },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.key = makeKey(t, service, auth.ScopeAdmin)
+	return h
+}
+
+// do sends a request as the administrator.
+func (h *host) do(method, path, body string, header ...string) *httptest.ResponseRecorder {
+	h.t.Helper()
+	return call(h.t, h.server.Handler(), method, path, body, append([]string{"X-API-Key", h.key}, header...)...)
+}
+
+// as sends a request with another key, "" for none.
+func (h *host) as(key, method, path, body string) *httptest.ResponseRecorder {
+	h.t.Helper()
+	if key == "" {
+		return call(h.t, h.server.Handler(), method, path, body)
+	}
+	return call(h.t, h.server.Handler(), method, path, body, "Authorization", "Bearer "+key)
+}
+
+// get decodes a successful answer.
+func (h *host) get(status int, w *httptest.ResponseRecorder) map[string]any {
+	h.t.Helper()
+	if w.Code != status {
+		h.t.Fatalf("status %d, want %d: %s", w.Code, status, w.Body)
+	}
+	m, ok := parse(h.t, w.Body.String()).(map[string]any)
+	if !ok {
+		h.t.Fatalf("answer is no object: %s", w.Body)
+	}
+	return m
+}
+
+// create creates an account and returns its id.
+func (h *host) create(body string) string {
+	h.t.Helper()
+	return h.get(201, h.do("POST", "/api/v1/data/account", body))["id"].(string)
+}
+
+func (h *host) seed() (acme string, many []string) {
+	h.t.Helper()
+	acme = h.create(`{"name":"Acme","industry":"technology","annual_revenue":1500.5,"code":"A"}`)
+	answer := h.get(201, h.do("POST", "/api/v1/data/account/createMany", `[
+		{"name":"M1","industry":"finance","annual_revenue":10,"active":false,"code":"1"},
+		{"name":"M2","industry":"retail","annual_revenue":20,"code":"2"},
+		{"name":"M3","annual_revenue":30,"code":"3"}]`))
+	for _, r := range answer["records"].([]any) {
+		many = append(many, r.(map[string]any)["id"].(string))
+	}
+	return acme, many
+}
+
+// names returns the names of an answer's records, in order.
+func names(answer map[string]any) string {
+	var list []string
+	for _, r := range answer["records"].([]any) {
+		list = append(list, r.(map[string]any)["name"].(string))
+	}
+	return strings.Join(list, ",")
+}
+
+// same compares with expected JSON; times and ids that differ from run to run
+// are written as "*" there.
+func (h *host) same(got any, want string) {
+	h.t.Helper()
+	expected := parse(h.t, want)
+	ignore := cmp.FilterValues(func(a, b any) bool { return a == "*" || b == "*" }, cmp.Comparer(func(any, any) bool { return true }))
+	if diff := cmp.Diff(expected, got, ignore); diff != "" {
+		h.t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func keysOf(m any) []string { return slices.Sorted(maps.Keys(m.(map[string]any))) }
+
+func encode(v any) string {
+	b, _ := json.Marshal(v)
+	return string(b)
+}

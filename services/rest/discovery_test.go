@@ -1,0 +1,52 @@
+package rest
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+)
+
+func TestDiscovery(t *testing.T) {
+	eachHost(t, func(t *testing.T, h *host) {
+		want := `{
+			"version":"1.2.3","name":"objecthost","apiName":"objecthost","environment":"development",
+			"routes":{"data":"/api/v1/data","metadata":"/api/v1/meta","auth":"/api/v1/auth","automation":"/api/v1/automation"},
+			"locale":{"default":"en","supported":["en"],"timezone":"UTC"},
+			"scoping":{"enabled":false,"resolution":"auto","scoped":false},
+			"services":{
+				"metadata":{"enabled":true,"status":"available","handlerReady":true,"route":"/api/v1/meta"},
+				"data":{"enabled":true,"status":"available","handlerReady":true,"route":"/api/v1/data"},
+				"auth":{"enabled":true,"status":"degraded","handlerReady":false,"message":"In-process only: no HTTP routes are mounted"},
+				"realtime":{"enabled":false,"status":"degraded","handlerReady":false,"message":"In-process only: no HTTP routes are mounted"},
+				"automation":NONE,"messaging":NONE,"notification":NONE,"i18n":NONE,"analytics":NONE,"ui":NONE,"packages":NONE,
+				"search":NONE,"file-storage":NONE,"ai":NONE,"cache":NONE,"queue":NONE,"job":NONE},
+			"capabilities":{"automation":NO,"notifications":NO,"i18n":NO,"analytics":NO,"ai":NO,"files":NO,"search":NO,
+				"transactionalBatch":NO,"websockets":NO,"chunkedUpload":NO,"comments":NO,"cron":NO,"export":NO}}`
+		want = strings.ReplaceAll(want, "NONE", `{"enabled":false,"status":"unavailable","handlerReady":false,"message":"Not part of this host"}`)
+		want = strings.ReplaceAll(want, "NO", `{"enabled":false}`)
+		h.same(h.get(200, h.as("", "GET", "/api/v1/discovery", "")), want)
+		h.same(h.get(200, h.as("a wrong key", "GET", "/.well-known/objectstack", "")), `{"success":true,"data":`+want+`}`)
+	})
+}
+
+func TestDiscoveryFollowsRoutes(t *testing.T) {
+	t.Parallel()
+	nothing := func(http.ResponseWriter, *http.Request) {}
+	p := setupPlain(t, Config{},
+		testRoute("GET", "/api/v1/automation", nothing), testRoute("POST", "/api/v1/batch", nothing),
+		testRoute("GET", "/api/v1/notificationsX", nothing), testRoute("POST", "/api/v1/webhooks/redeliver", nothing))
+	p.Server.names = func() []string { return []string{"automation", "messaging", "notification"} }
+	d := p.discover()
+	if got := d.Services["automation"]; got != (discoveredService{Enabled: true, Status: "available", HandlerReady: true, Route: "/api/v1/automation"}) {
+		t.Errorf("automation %+v", got)
+	}
+	if got := d.Services["notification"]; got.Enabled || got.HandlerReady || got.Route != "" {
+		t.Errorf("notification %+v", got)
+	}
+	if !d.Capabilities["automation"].Enabled || !d.Capabilities["transactionalBatch"].Enabled || d.Capabilities["notifications"].Enabled {
+		t.Errorf("capabilities %+v", d.Capabilities)
+	}
+	if d.Routes["webhooks"] != "/api/v1/webhooks" || d.Routes["notifications"] != "" {
+		t.Errorf("routes %v", d.Routes)
+	}
+}

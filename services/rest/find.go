@@ -1,0 +1,139 @@
+package rest
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+
+	"github.com/objecthost/objecthost/core/object"
+	"github.com/objecthost/objecthost/services/data"
+)
+
+// foundAnswer is a list of records.
+type foundAnswer struct {
+	Object  string        `json:"object"`
+	Records []data.Record `json:"records"`
+	Total   *int          `json:"total,omitempty"`
+	// TotalCapped tells that there are more matches than are counted.
+	TotalCapped bool `json:"totalCapped,omitempty"`
+	HasMore     bool `json:"hasMore"`
+}
+
+// serveFind finds records by the query parameters of a GET.
+func (s *Server) serveFind(w http.ResponseWriter, r *http.Request) error {
+	params, err := queryParams(r)
+	if err != nil {
+		return err
+	}
+	schema, err := s.data.Object(r.PathValue("object"))
+	if err != nil {
+		return err
+	}
+	query, err := data.ParseQueryParams(schema, params)
+	if err != nil {
+		return err
+	}
+	return s.find(w, r, query)
+}
+
+// serveQuery finds records by the query in the body.
+func (s *Server) serveQuery(w http.ResponseWriter, r *http.Request) error {
+	body, err := readBody(r)
+	if err != nil {
+		return err
+	}
+	schema, err := s.data.Object(r.PathValue("object"))
+	if err != nil {
+		return err
+	}
+	query, err := data.ParseQueryBody(schema, body)
+	if err != nil {
+		return err
+	}
+	return s.find(w, r, query)
+}
+
+func (s *Server) find(w http.ResponseWriter, r *http.Request, query data.Query) error {
+	page, err := s.data.Find(r.Context(), r.PathValue("object"), query)
+	if err != nil {
+		return err
+	}
+	answer := foundAnswer{
+		Object: r.PathValue("object"), Records: page.Records,
+		Total: page.Total, TotalCapped: page.TotalCapped, HasMore: page.HasMore,
+	}
+	if answer.Records == nil {
+		answer.Records = []data.Record{}
+	}
+	return writeJSON(w, http.StatusOK, answer)
+}
+
+// getParams are the query parameters that reading one record takes.
+var getParams = []string{"fields", "select", "$select", "expand", "populate", "$expand"}
+
+// serveGet reads one record, with the selected fields and with references
+// replaced by the records that they point at. The latter is a query, so it
+// takes the permission to list besides the one to get.
+func (s *Server) serveGet(w http.ResponseWriter, r *http.Request) error {
+	name, id := r.PathValue("object"), r.PathValue("id")
+	params, err := queryParams(r)
+	if err != nil {
+		return err
+	}
+	for _, key := range slices.Sorted(maps.Keys(params)) {
+		if !slices.Contains(getParams, key) {
+			return &data.Error{
+				Code: data.CodeUnsupportedParam, Object: name,
+				Message: fmt.Sprintf("Query parameter '%s' is not supported when reading one record.", clip(key)),
+			}
+		}
+	}
+	schema, err := s.data.Object(name)
+	if err != nil {
+		return err
+	}
+	query, err := data.ParseQueryParams(schema, params)
+	if err != nil {
+		return err
+	}
+	record, err := s.one(r, name, id, query)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, recordAnswer{Object: name, ID: id, Record: record})
+}
+
+func (s *Server) one(r *http.Request, name, id string, query data.Query) (data.Record, error) {
+	if len(query.Expand) == 0 {
+		return s.data.Get(r.Context(), name, id, query.Fields...)
+	}
+	if err := s.admit(r, object.MethodList); err != nil {
+		return nil, err
+	}
+	query.Where = data.Eq("id", id)
+	page, err := s.data.Find(r.Context(), name, query)
+	if err != nil {
+		return nil, err
+	}
+	if len(page.Records) == 0 {
+		return s.data.Get(r.Context(), name, id) // for its own refusal
+	}
+	return page.Records[0], nil
+}
+
+// queryParams reads the query of a request. What net/http's own reader drops
+// without a word is refused.
+func queryParams(r *http.Request) (url.Values, error) {
+	params, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, invalidRequest("Query string is malformed.")
+	}
+	for key, values := range params {
+		if !storable(key) || slices.ContainsFunc(values, func(v string) bool { return !storable(v) }) {
+			return nil, invalidRequest("Query string must be valid UTF-8 without NUL.")
+		}
+	}
+	return params, nil
+}

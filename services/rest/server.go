@@ -1,0 +1,181 @@
+package rest
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/objecthost/objecthost/core/identity"
+	"github.com/objecthost/objecthost/services/data"
+)
+
+// Authenticator tells who sent a request and what they may do; *auth.Service is
+// one. Authenticate returns the anonymous principal for a request without
+// credentials, and an error that wraps identity.ErrUnauthenticated for one with
+// wrong credentials.
+type Authenticator interface {
+	identity.Authorizer
+	Authenticate(r *http.Request) (identity.Principal, error)
+}
+
+// Parts is what a server serves.
+type Parts struct {
+	// Auth tells who calls. Required.
+	Auth Authenticator
+	// Data is the engine behind the data and metadata routes. Required.
+	Data *data.Engine
+	// Routes are the plugins' own.
+	Routes []OwnedRoute
+	// Services lists the names of the kernel's services for discovery.
+	Services func() []string
+}
+
+// Server is the HTTP server. It is safe for concurrent use.
+type Server struct {
+	cfg     Config
+	auth    Authenticator
+	data    *data.Engine
+	routes  []OwnedRoute // all of them, the server's own first
+	names   func() []string
+	meta    *metaTags
+	checks  *readiness
+	handler http.Handler
+
+	mu       sync.Mutex
+	http     *http.Server // nil unless listening
+	listener net.Listener
+	served   chan struct{} // closed when the serve loop has ended
+}
+
+// New builds the server and its routes. Routes that conflict or that cannot be
+// served are an error: *[RouteConflictError] or *[RouteError].
+func New(cfg Config, parts Parts) (*Server, error) {
+	return newServer(cfg, parts, &readiness{})
+}
+
+func newServer(cfg Config, parts Parts, checks *readiness) (*Server, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	switch {
+	case parts.Auth == nil:
+		return nil, errors.New("rest: Parts.Auth is required")
+	case parts.Data == nil:
+		return nil, errors.New("rest: Parts.Data is required")
+	case parts.Services == nil:
+		parts.Services = func() []string { return nil }
+	}
+	s := &Server{
+		cfg: cfg, auth: parts.Auth, data: parts.Data, names: parts.Services, meta: newMetaTags(), checks: checks,
+	}
+	s.routes = slices.Concat(s.discoveryRoutes(), s.healthRoutes(), s.metaRoutes(), s.dataRoutes(), parts.Routes)
+	checks.add("database", parts.Data.DB().Ping)
+	mux, err := s.newRouter(s.routes)
+	if err != nil {
+		return nil, err
+	}
+	s.handler = s.observe(s.cors(plainText(mux)))
+	return s, nil
+}
+
+// Handler serves the API without a socket, for tests and for hosts that bring
+// their own server.
+func (s *Server) Handler() http.Handler { return s.handler }
+
+// AddReadinessCheck makes the host not ready while check returns an error. The
+// name is shown to everybody, the error only logged. check must return when its
+// context ends, which is after two seconds. The returned function removes it.
+func (s *Server) AddReadinessCheck(name string, check func(context.Context) error) (remove func()) {
+	return s.checks.add(name, check)
+}
+
+// Listen opens the socket and begins to serve. A *[ListenError] names the
+// address when it cannot be had. Listening again changes nothing.
+func (s *Server) Listen(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.http != nil {
+		return nil
+	}
+	var lc net.ListenConfig
+	listener, err := lc.Listen(ctx, "tcp", s.cfg.Addr)
+	if err != nil {
+		return listenError(s.cfg.Addr, err)
+	}
+	server := &http.Server{
+		Handler:           s.handler,
+		ReadHeaderTimeout: s.cfg.HeaderTimeout,
+		ReadTimeout:       s.cfg.ReadTimeout,
+		IdleTimeout:       s.cfg.IdleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelDebug),
+	}
+	served := make(chan struct{})
+	s.http, s.listener, s.served = server, listener, served
+	go func() {
+		defer close(served)
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			s.cfg.Logger.Error("server ended", "error", err)
+		}
+	}()
+	s.cfg.Logger.InfoContext(ctx, "listening", "addr", listener.Addr().String())
+	return nil
+}
+
+// listenError keeps the system's own words, without the address, which the
+// error has already.
+func listenError(addr string, err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) && op.Err != nil {
+		err = op.Err
+	}
+	return &ListenError{Addr: addr, Err: err}
+}
+
+// Addr is the address that the server listens on, "" while it does not.
+func (s *Server) Addr() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.listener == nil {
+		return ""
+	}
+	return s.listener.Addr().String()
+}
+
+// drain is the server's part of a host's stop: a Shutdown that leaves time for
+// what stops after it.
+func (s *Server) drain(ctx context.Context) error {
+	budget := s.cfg.DrainTimeout
+	if end, ok := ctx.Deadline(); ok {
+		budget = min(budget, time.Until(end)/2)
+	}
+	ctx, cancel := context.WithTimeout(ctx, budget)
+	defer cancel()
+	return s.Shutdown(ctx)
+}
+
+// Shutdown takes no more connections and lets running requests finish until ctx
+// ends; then it cuts them off and returns ctx's error. From its beginning the
+// host is not ready.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.checks.stop()
+	s.mu.Lock()
+	server, served := s.http, s.served
+	s.http, s.listener = nil, nil
+	s.mu.Unlock()
+	if server == nil {
+		return nil
+	}
+	err := server.Shutdown(ctx)
+	if err != nil {
+		_ = server.Close() // it only reports listeners, which are closed
+	}
+	<-served
+	return err
+}
