@@ -1,4 +1,145 @@
 package rest
 
+import (
+	"context"
+	"sync"
+
+	"github.com/objecthost/objecthost/core"
+	"github.com/objecthost/objecthost/services/auth"
+	"github.com/objecthost/objecthost/services/data"
+)
+
 // PluginID is the id of the HTTP server's plugin.
 const PluginID = "com.objectstack.service.rest"
+
+// Service is the HTTP server as other plugins see it.
+type Service interface {
+	// Addr is the address that the server listens on, "" while it does not.
+	Addr() string
+	// AddReadinessCheck makes the host not ready while check returns an error,
+	// until the returned function is called; see [Server.AddReadinessCheck].
+	AddReadinessCheck(name string, check func(context.Context) error) (remove func())
+}
+
+// ServiceKey is the service's name in the kernel.
+var ServiceKey = core.NewKey[Service]("http-server")
+
+// authKey is the auth service by what the server needs of it.
+var authKey = core.NewKey[Authenticator]("auth")
+
+// Plugin runs the HTTP server in a kernel: it collects the routes of all
+// plugins, and opens its socket when everything else has started.
+type Plugin struct {
+	cfg    Config
+	checks *readiness
+
+	mu     sync.Mutex
+	server *Server // nil before Init
+}
+
+var (
+	_ core.Plugin  = (*Plugin)(nil)
+	_ core.Stopper = (*Plugin)(nil)
+	_ Service      = (*Plugin)(nil)
+)
+
+// NewPlugin returns the plugin of a server with the given settings, which Init
+// checks.
+func NewPlugin(cfg Config) *Plugin { return &Plugin{cfg: cfg, checks: &readiness{}} }
+
+// Manifest implements core.Plugin.
+func (p *Plugin) Manifest() core.Manifest {
+	return core.Manifest{
+		ID:      PluginID,
+		Version: "1.0.0",
+		// By name only: a host may bring services of its own.
+		After:    []string{auth.PluginID, data.PluginID},
+		Requires: []string{authKey.Name(), data.ServiceKey.Name()},
+		Provides: []string{ServiceKey.Name()},
+	}
+}
+
+// Init builds the routes. Two plugins that contribute the same one fail the
+// boot.
+func (p *Plugin) Init(ctx context.Context, host core.Context) error {
+	authenticator, err := core.Lookup(ctx, host, authKey)
+	if err != nil {
+		return err
+	}
+	engine, err := core.Lookup(ctx, host, data.ServiceKey)
+	if err != nil {
+		return err
+	}
+	if err := p.build(host, Parts{
+		Auth: authenticator, Data: engine, Routes: contributed(host), Services: func() []string { return serviceNames(host) },
+	}); err != nil {
+		return err
+	}
+	host.On(core.HookListening, func(ctx context.Context, _ any) error { return p.built().Listen(ctx) })
+	host.On(core.HookShutdown, func(ctx context.Context, _ any) error { return p.built().drain(ctx) })
+	return core.Provide(host, ServiceKey, Service(p))
+}
+
+func (p *Plugin) build(host core.Context, parts Parts) error {
+	cfg := p.cfg
+	if cfg.Logger == nil {
+		cfg.Logger = host.Log()
+	}
+	server, err := newServer(cfg, parts, p.checks)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.server = server
+	return nil
+}
+
+func (p *Plugin) built() *Server {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.server
+}
+
+// contributed lists the routes of all plugins in start order.
+func contributed(host core.Context) []OwnedRoute {
+	var routes []OwnedRoute
+	for _, manifest := range host.Manifests() {
+		for _, route := range manifest.Contributes.Routes {
+			routes = append(routes, OwnedRoute{Route: route, Plugin: manifest.ID})
+		}
+	}
+	return routes
+}
+
+func serviceNames(host core.Context) []string {
+	infos := host.Services()
+	names := make([]string, len(infos))
+	for i, info := range infos {
+		names[i] = info.Name
+	}
+	return names
+}
+
+// Stop ends the server, which has drained already unless the boot failed: the
+// kernel's shutdown hook comes before any plugin stops, and plugins that serve
+// routes may well have started after this one.
+func (p *Plugin) Stop(ctx context.Context) error {
+	if server := p.built(); server != nil {
+		return server.Shutdown(ctx)
+	}
+	return nil
+}
+
+// Addr implements Service.
+func (p *Plugin) Addr() string {
+	if server := p.built(); server != nil {
+		return server.Addr()
+	}
+	return ""
+}
+
+// AddReadinessCheck implements Service.
+func (p *Plugin) AddReadinessCheck(name string, check func(context.Context) error) (remove func()) {
+	return p.checks.add(name, check)
+}
