@@ -100,16 +100,11 @@ func (db *DB) Settings(ctx context.Context) (Settings, error) {
 // database don't need it. On Postgres, which takes many hosts, it does nothing.
 // release may be called more than once; [DB.Close] doesn't call it.
 func (db *DB) Lock(ctx context.Context) (release func() error, err error) {
-	release, err = db.driver.Lock(ctx)
+	give, err := db.driver.Lock(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var once sync.Once
-	var releaseErr error
-	return func() error {
-		once.Do(func() { releaseErr = release() })
-		return releaseErr
-	}, nil
+	return sync.OnceValue(give), nil
 }
 
 // NowSQL is an SQL expression for the database's clock in milliseconds since

@@ -3,6 +3,7 @@ module github.com/objecthost/objecthost/storage
 go 1.26.0
 
 require (
+	github.com/google/go-cmp v0.7.0
 	github.com/jackc/pgx/v5 v5.13.0
 	github.com/tink-crypto/tink-go/v2 v2.9.0
 	github.com/uptrace/bun v1.3.0
@@ -10,6 +11,7 @@ require (
 	github.com/uptrace/bun/dialect/sqlitedialect v1.3.0
 	golang.org/x/sys v0.49.0
 	modernc.org/sqlite v1.62.0
+	pgregory.net/rapid v1.3.0
 )
 
 require (

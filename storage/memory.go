@@ -48,8 +48,8 @@ func (m *Memory) InTx(ctx context.Context, fn func(ctx context.Context) error) e
 	if err := fn(withLevel(context.WithValue(ctx, memoryKey{m}, l), l)); err != nil {
 		return err
 	}
-	if err := ctx.Err(); err != nil {
-		return context.Cause(ctx)
+	if err := ended(ctx); err != nil {
+		return err
 	}
 	kept = true
 	if nested {

@@ -136,10 +136,19 @@ func (s *scope) finishable(ctx context.Context) error {
 	if failed := s.failure(); failed != nil {
 		return aborted(failed)
 	}
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("storage: rolled back: %w", context.Cause(ctx))
+	return ended(ctx)
+}
+
+// ended is the error of a context that has ended, with its cause.
+func ended(ctx context.Context) error {
+	err := ctx.Err()
+	if err == nil {
+		return nil
 	}
-	return nil
+	if cause := context.Cause(ctx); cause != err {
+		return fmt.Errorf("storage: rolled back: %w: %w", err, cause)
+	}
+	return fmt.Errorf("storage: rolled back: %w", err)
 }
 
 func (s *scope) commitOutermost(release func()) error {
@@ -265,13 +274,16 @@ func (s *scope) savepointOpen(ctx context.Context) (*scope, error) {
 
 func (s *scope) releaseSavepoint(ctx context.Context) error {
 	s.txn.mu.Lock()
-	defer s.txn.mu.Unlock()
-	if _, err := s.txn.tx.ExecContext(context.WithoutCancel(ctx), "RELEASE SAVEPOINT "+s.savepoint); err != nil {
-		s.end(levelRolledBack)
-		return fmt.Errorf("storage: release savepoint: %w", s.parent.fail(err))
+	_, err := s.txn.tx.ExecContext(context.WithoutCancel(ctx), "RELEASE SAVEPOINT "+s.savepoint)
+	state := levelReleased
+	if err != nil {
+		state = levelRolledBack
+		err = fmt.Errorf("storage: release savepoint: %w", s.parent.fail(err))
 	}
-	s.end(levelReleased)
-	return nil
+	_, undo := s.end(state)
+	s.txn.mu.Unlock()
+	runAll(undo)
+	return err
 }
 
 // rollbackSavepoint undoes the level. When that fails the whole transaction is

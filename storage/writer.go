@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -23,6 +24,8 @@ func Named(ctx context.Context, what string) context.Context {
 type writerQueue struct {
 	slot chan struct{} // holds a value while the writer is free
 	wait time.Duration
+
+	waiting atomic.Int64
 
 	mu     sync.Mutex
 	holder holder
@@ -77,6 +80,15 @@ func ownFunction(f runtime.Frame) bool {
 	return false
 }
 
+// Waiting is the number of callers that wait for SQLite's writer now; 0 on
+// Postgres.
+func (db *DB) Waiting() int {
+	if db.queue == nil {
+		return 0
+	}
+	return int(db.queue.waiting.Load())
+}
+
 func newWriterQueue(wait time.Duration) *writerQueue {
 	q := &writerQueue{slot: make(chan struct{}, 1), wait: wait}
 	q.slot <- struct{}{}
@@ -94,6 +106,8 @@ func (q *writerQueue) acquire(ctx context.Context, use func(context.Context) err
 	select {
 	case <-q.slot:
 	default:
+		q.waiting.Add(1)
+		defer q.waiting.Add(-1)
 		select {
 		case <-q.slot:
 		case <-ctx.Done():

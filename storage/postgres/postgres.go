@@ -6,6 +6,7 @@ package postgres
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"io"
@@ -49,7 +50,9 @@ func Open(ctx context.Context, dsn string, cfg storage.Config) (*storage.DB, err
 	if pc.RuntimeParams["application_name"] == "" {
 		pc.RuntimeParams["application_name"] = "objecthost"
 	}
-	d := &Driver{pool: stdlib.OpenDB(*pc)}
+	lost := new(losses)
+	pc.DialFunc = lost.watch(pc.DialFunc)
+	d := &Driver{pool: stdlib.OpenDB(*pc, stdlib.OptionShouldPing(lost.shouldPing))}
 	d.pool.SetMaxOpenConns(cfg.MaxConns)
 	d.pool.SetMaxIdleConns(cfg.MaxConns)
 	d.pool.SetConnMaxIdleTime(cfg.ConnMaxIdle)
@@ -131,7 +134,8 @@ func (d *Driver) Fault(err error) storage.Fault {
 	var connect *pgconn.ConnectError
 	var network net.Error
 	switch {
-	case errors.As(err, &connect), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed):
+	case errors.As(err, &connect), errors.Is(err, driver.ErrBadConn), errors.Is(err, pgconn.ErrConnClosed),
+		errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed):
 		return storage.Fault{Kind: storage.FaultConnection}
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return storage.Fault{}

@@ -84,7 +84,7 @@ func (d *Driver) open(ctx context.Context, cfg storage.Config) (err error) {
 
 // walLimit is the size in bytes above which the WAL is cut, and that it keeps
 // when it starts anew.
-const walLimit = 64 << 20
+const walLimit = 16 << 20
 
 // dsn gives the connection's pragmas. The driver runs busy_timeout first and
 // the others in alphabetical order.
