@@ -82,11 +82,11 @@ func (s *Server) discoveryRoutes() []OwnedRoute {
 		own(http.MethodGet, apiBase+"/discovery", "Tell what the host has",
 			func(w http.ResponseWriter, _ *http.Request) error {
 				return writeJSON(w, http.StatusOK, s.discover())
-			}, anonymous, flatFamily),
+			}, unasked, flatFamily),
 		own(http.MethodGet, "/.well-known/objectstack", "Tell what the host has",
 			func(w http.ResponseWriter, _ *http.Request) error {
 				return writeJSON(w, http.StatusOK, envelope{Success: true, Data: s.discover()})
-			}, anonymous),
+			}, unasked),
 	}
 }
 

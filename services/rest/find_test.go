@@ -95,6 +95,19 @@ func TestQueryPaging(t *testing.T) {
 	})
 }
 
+func TestQuerySearchAndGroups(t *testing.T) {
+	eachHost(t, func(t *testing.T, h *host) {
+		h.seed()
+		h.same(h.get(200, h.do("POST", "/api/v1/data/account/query", `{"search":"acme","limit":5,"fields":["name"]}`)),
+			`{"object":"account","records":[{"name":"Acme"}],"total":1,"hasMore":false}`)
+		groups := `{"object":"account","records":[{"active":false,"n":1,"total":10},{"active":true,"n":3,"total":1550.5}],"total":2,"hasMore":false}`
+		h.same(h.get(200, h.do("POST", "/api/v1/data/account/query", `{"groupBy":["active"],"orderBy":[{"field":"active","order":"asc"}],
+			"aggregations":[{"function":"count","alias":"n"},{"function":"sum","field":"annual_revenue","alias":"total"}]}`)), groups)
+		h.same(h.get(200, h.do("GET", "/api/v1/data/account?groupBy=active&sort=active&aggregations="+
+			url.QueryEscape(`[{"function":"count","alias":"n"},{"function":"sum","field":"annual_revenue","alias":"total"}]`), "")), groups)
+	})
+}
+
 func TestQueryRefusals(t *testing.T) {
 	eachHost(t, func(t *testing.T, h *host) {
 		h.seed()

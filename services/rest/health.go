@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -33,7 +34,12 @@ type readiness struct {
 type readinessCheck struct {
 	name string
 	run  func(context.Context) error
+	// busy is set while run runs: a check that is stuck is not called again on
+	// top of itself.
+	busy atomic.Bool
 }
+
+var errStuck = errors.New("the check has not returned yet")
 
 type failedCheck struct {
 	name string
@@ -100,6 +106,10 @@ func (r *readiness) ask(ctx context.Context) []failedCheck {
 }
 
 func runCheck(ctx context.Context, check *readinessCheck) (err error) {
+	if !check.busy.CompareAndSwap(false, true) {
+		return errStuck
+	}
+	defer check.busy.Store(false)
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("check panicked: %v", v)
@@ -110,8 +120,8 @@ func runCheck(ctx context.Context, check *readinessCheck) (err error) {
 
 func (s *Server) healthRoutes() []OwnedRoute {
 	return []OwnedRoute{
-		own(http.MethodGet, "/api/v1/health", "Tell whether the process answers", s.serveHealth, anonymous),
-		own(http.MethodGet, "/api/v1/ready", "Tell whether the host can do its work", s.serveReady, anonymous),
+		own(http.MethodGet, "/api/v1/health", "Tell whether the process answers", s.serveHealth, unasked),
+		own(http.MethodGet, "/api/v1/ready", "Tell whether the host can do its work", s.serveReady, unasked),
 	}
 }
 

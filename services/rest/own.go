@@ -48,4 +48,5 @@ func own(method, pattern, summary string, serve handler, options ...func(*OwnedR
 }
 
 func anonymous(r *OwnedRoute)  { r.Anonymous = true }
+func unasked(r *OwnedRoute)    { r.Anonymous, r.unasked = true, true }
 func flatFamily(r *OwnedRoute) { r.family = flat }

@@ -174,21 +174,29 @@ func TestGate(t *testing.T) {
 }
 
 // brokenAuth is an authenticator whose store cannot be asked.
-type brokenAuth struct{ Authenticator }
+type brokenAuth struct {
+	Authenticator
+	calls int
+}
 
-func (brokenAuth) Authenticate(*http.Request) (identity.Principal, error) {
+func (b *brokenAuth) Authenticate(*http.Request) (identity.Principal, error) {
+	b.calls++
 	return identity.Principal{}, errors.New("dial tcp db.internal:5432: refused")
 }
 
 func TestGateWithoutStore(t *testing.T) {
 	t.Parallel()
 	p := setupPlain(t, Config{}, testRoute("GET", "/closed", echo()), testRoute("GET", "/open", echo(), anonymous))
-	p.Server.auth = brokenAuth{}
+	p.Server.auth = &brokenAuth{}
 	want(t, call(t, p.handler, "GET", "/open", ""), 200, `{}`)
+	want(t, call(t, p.handler, "GET", "/api/v1/health", ""), 200, `{"success":true,"data":{"status":"ok"}}`)
+	if calls := p.Server.auth.(*brokenAuth).calls; calls != 1 {
+		t.Errorf("the store was asked %d times, want once: health asks nobody", calls)
+	}
 	want(t, call(t, p.handler, "GET", "/closed", ""), 500,
 		`{"success":false,"error":{"code":"INTERNAL_ERROR","message":"Internal server error"}}`)
 	lines := p.log.lines(t)
-	if got := lines[1]["error"]; got != "dial tcp db.internal:5432: refused" {
+	if got := lines[2]["error"]; got != "dial tcp db.internal:5432: refused" {
 		t.Errorf("logged %v", got)
 	}
 }
