@@ -101,7 +101,7 @@ func setupHost(t *testing.T, db *storage.DB) *host {
 	}
 	h := &host{t: t, engine: engine, auth: service, log: &logBuffer{}}
 	h.server, err = New(Config{Version: "1.2.3", Environment: "development", Logger: slog.New(slog.NewJSONHandler(h.log, nil))}, Parts{
-		Auth: service, Data: engine, Services: func() []string { return []string{"auth", "data", "realtime"} },
+		Auth: service, Data: engine, Services: func() []string { return []string{"auth", "data", "metadata", "realtime"} },
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
 	"strings"
@@ -56,16 +57,24 @@ type slot struct {
 	// always lists the base in discovery even when nothing is served there:
 	// clients build these paths without looking.
 	always bool
+	// unmounted says what a registered service without routes is good for.
+	unmounted string
 }
+
+const inProcess = "In-process only: no HTTP routes are mounted"
 
 // slots in the order of the protocol.
 var slots = []slot{
 	{name: "metadata", routeKey: "metadata", base: metaBase, always: true},
 	{name: "data", routeKey: "data", base: dataBase, always: true},
-	{name: "auth", routeKey: "auth", base: apiBase + "/auth", always: true},
+	{
+		name: "auth", routeKey: "auth", base: apiBase + "/auth", always: true,
+		unmounted: "API keys only: no sign-in routes are mounted",
+	},
 	{name: "automation", routeKey: "automation", base: apiBase + "/automation", always: true},
 	{name: "realtime", routeKey: "realtime", base: apiBase + "/realtime"},
-	{name: "messaging", routeKey: "webhooks", base: apiBase + "/webhooks"},
+	{name: "messaging", routeKey: "deliveries", base: apiBase + "/deliveries"},
+	{name: "webhook.autoEnqueuer", routeKey: "webhooks", base: apiBase + "/webhooks"},
 	{name: "notification", routeKey: "notifications", base: apiBase + "/notifications"},
 	{name: "i18n", routeKey: "i18n", base: apiBase + "/i18n"},
 	{name: "analytics", routeKey: "analytics", base: apiBase + "/analytics"},
@@ -122,7 +131,7 @@ func (s *Server) look(slot slot, registered []string) discoveredService {
 	case !present && !service.HandlerReady:
 		service.Status, service.Message = "unavailable", "Not part of this host"
 	case slot.base != "" && !service.HandlerReady:
-		service.Status, service.Message = "degraded", "In-process only: no HTTP routes are mounted"
+		service.Status, service.Message = "degraded", cmp.Or(slot.unmounted, inProcess)
 		service.Enabled = slot.always
 	default:
 		service.Enabled, service.Status = true, "available"

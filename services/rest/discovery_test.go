@@ -16,9 +16,9 @@ func TestDiscovery(t *testing.T) {
 			"services":{
 				"metadata":{"enabled":true,"status":"available","handlerReady":true,"route":"/api/v1/meta"},
 				"data":{"enabled":true,"status":"available","handlerReady":true,"route":"/api/v1/data"},
-				"auth":{"enabled":true,"status":"degraded","handlerReady":false,"message":"In-process only: no HTTP routes are mounted"},
+				"auth":{"enabled":true,"status":"degraded","handlerReady":false,"message":"API keys only: no sign-in routes are mounted"},
 				"realtime":{"enabled":false,"status":"degraded","handlerReady":false,"message":"In-process only: no HTTP routes are mounted"},
-				"automation":NONE,"messaging":NONE,"notification":NONE,"i18n":NONE,"analytics":NONE,"ui":NONE,"packages":NONE,
+				"automation":NONE,"webhook.autoEnqueuer":NONE,"messaging":NONE,"notification":NONE,"i18n":NONE,"analytics":NONE,"ui":NONE,"packages":NONE,
 				"search":NONE,"file-storage":NONE,"ai":NONE,"cache":NONE,"queue":NONE,"job":NONE},
 			"capabilities":{"automation":NO,"notifications":NO,"i18n":NO,"analytics":NO,"ai":NO,"files":NO,"search":NO,
 				"transactionalBatch":NO,"websockets":NO,"chunkedUpload":NO,"comments":NO,"cron":NO,"export":NO}}`

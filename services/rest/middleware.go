@@ -20,7 +20,7 @@ func (s *Server) observe(next http.Handler) http.Handler {
 		r = r.WithContext(contextWith(r.Context(), x))
 		rec := newRecorder(w, s.cfg.WriteTimeout)
 		setHeaders(rec.Header(), x.requestID)
-		r.Body = http.MaxBytesReader(rec, r.Body, s.cfg.BodyLimit)
+		r.Body = http.MaxBytesReader(w, r.Body, s.cfg.BodyLimit)
 		aborted := s.serve(next, rec, r, x)
 		rec.extend() // for what net/http still has to flush
 		s.log(r, x, rec, time.Since(began))

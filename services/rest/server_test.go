@@ -164,6 +164,59 @@ func TestSlowBody(t *testing.T) {
 	}
 }
 
+// TestReadTimeoutEndsWithTheBody lets handlers work for longer than a client has
+// to send its request.
+func TestReadTimeoutEndsWithTheBody(t *testing.T) {
+	t.Parallel()
+	const timeout = 100 * time.Millisecond
+	p := setupPlain(t, Config{Addr: "127.0.0.1:0", ReadTimeout: timeout}, testRoute("POST", "/x",
+		func(w http.ResponseWriter, r *http.Request) {
+			body, err := io.ReadAll(r.Body)
+			if err == nil {
+				select {
+				case <-r.Context().Done():
+					err = r.Context().Err()
+				case <-time.After(3 * timeout):
+				}
+			}
+			_, _ = fmt.Fprint(w, string(body), err)
+		}, anonymous))
+	base := "http://" + listen(t, p)
+	for _, body := range []string{"", "hello"} {
+		if _, got := fetch(t, "POST", base+"/x", "", body); got != body+"<nil>" {
+			t.Errorf("answer %q", got)
+		}
+	}
+}
+
+// TestTooLargeOverSocket sends more than the server reads.
+func TestTooLargeOverSocket(t *testing.T) {
+	t.Parallel()
+	p := setupPlain(t, Config{Addr: "127.0.0.1:0", BodyLimit: 1 << 20}, testRoute("POST", "/x",
+		func(w http.ResponseWriter, r *http.Request) {
+			_, err := readObject(r)
+			fail(w, r, flat, err)
+		}, anonymous))
+	conn, err := net.Dial("tcp", listen(t, p))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	go func() { // the server may well hang up in the middle
+		_, _ = io.WriteString(conn, "POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 1073741824\r\n\r\n")
+		_, _ = conn.Write(make([]byte, 1<<20+1))
+	}()
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, _ := io.ReadAll(resp.Body)
+	if string(body) != `{"code":"PAYLOAD_TOO_LARGE","error":"Request body is larger than 1048576 bytes."}` || resp.StatusCode != 413 || !resp.Close {
+		t.Errorf("answer %d %s, close %v", resp.StatusCode, body, resp.Close)
+	}
+}
+
 // TestSlowReader is a client that never reads a long answer.
 func TestSlowReader(t *testing.T) {
 	t.Parallel()
