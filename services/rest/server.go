@@ -50,7 +50,11 @@ type Server struct {
 	http     *http.Server // nil unless listening
 	listener net.Listener
 	served   chan struct{} // closed when the serve loop has ended
+	closed   bool          // Shutdown was called
 }
+
+// ErrStopped is returned by Listen after Shutdown: a server runs once.
+var ErrStopped = errors.New("rest: the server has been stopped")
 
 // New builds the server and its routes. Routes that conflict or that cannot be
 // served are an error: *[RouteConflictError] or *[RouteError].
@@ -96,11 +100,15 @@ func (s *Server) AddReadinessCheck(name string, check func(context.Context) erro
 }
 
 // Listen opens the socket and begins to serve. A *[ListenError] names the
-// address when it cannot be had. Listening again changes nothing.
+// address when it cannot be had. Listening again changes nothing; after Shutdown
+// it is [ErrStopped].
 func (s *Server) Listen(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.http != nil {
+	switch {
+	case s.closed:
+		return ErrStopped
+	case s.http != nil:
 		return nil
 	}
 	var lc net.ListenConfig
@@ -167,7 +175,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	s.checks.stop()
 	s.mu.Lock()
 	server, served := s.http, s.served
-	s.http, s.listener = nil, nil
+	s.http, s.listener, s.closed = nil, nil, true
 	s.mu.Unlock()
 	if server == nil {
 		return nil

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -91,6 +92,34 @@ func TestShutdownLetsRequestsFinish(t *testing.T) {
 	}
 	if err := p.Shutdown(context.Background()); err != nil {
 		t.Errorf("second Shutdown = %v", err)
+	}
+}
+
+// TestListenAndShutdownRace starts and stops in any order, also at once.
+func TestListenAndShutdownRace(t *testing.T) {
+	t.Parallel()
+	for range 50 {
+		p := setupPlain(t, Config{Addr: "127.0.0.1:0"})
+		var wg sync.WaitGroup
+		for range 2 {
+			wg.Go(func() {
+				if err := p.Listen(t.Context()); err != nil && !errors.Is(err, ErrStopped) {
+					t.Errorf("Listen = %v", err)
+				}
+			})
+			wg.Go(func() {
+				if err := p.Shutdown(t.Context()); err != nil {
+					t.Errorf("Shutdown = %v", err)
+				}
+			})
+		}
+		wg.Wait()
+		if got := p.Addr(); got != "" {
+			t.Fatalf("Addr = %q after Shutdown", got)
+		}
+		if err := p.Listen(t.Context()); !errors.Is(err, ErrStopped) {
+			t.Fatalf("Listen after Shutdown = %v, want ErrStopped", err)
+		}
 	}
 }
 
