@@ -42,7 +42,7 @@ type Host struct {
 type scene struct {
 	client   *client.Client
 	out      io.Writer
-	receiver *receiver
+	receiver *endpoint
 	webhook  string
 	requests []request
 }
@@ -58,7 +58,7 @@ func Run(ctx context.Context, host Host, out io.Writer) (summary string, err err
 		return "", err
 	}
 	secret := rand.Text()
-	r, err := startReceiver(ctx, secret, unwanted)
+	r, err := open(ctx, secret)
 	if err != nil {
 		return "", err
 	}
@@ -75,7 +75,7 @@ func Run(ctx context.Context, host Host, out io.Writer) (summary string, err err
 	}
 	first, second := s.requests[1], s.requests[2]
 	return fmt.Sprintf("%d signed requests for 4 deliveries: 3 arrived, one of them by a retry after %.1f s, and 1 is dead after HTTP 400",
-		len(s.requests), second.at.Sub(first.at).Seconds()), nil
+		len(s.requests), second.At.Sub(first.At).Seconds()), nil
 }
 
 func (s *scene) print(who, format string, args ...any) {
@@ -172,22 +172,22 @@ func (s *scene) await(ctx context.Context, record, action string, attempt, answe
 		return context.Cause(ctx)
 	}
 	verdict := "signature verified"
-	if !got.signed {
+	if !got.Verified {
 		verdict = "SIGNATURE WRONG"
 	}
-	s.print("delivery", "%s attempt %d, %d bytes, %s -> %d", got.event, got.attempt, len(got.raw), verdict, got.answer)
+	s.print("delivery", "%s attempt %d, %d bytes, %s -> %d", got.Event, got.Attempt, len(got.Body), verdict, got.Answer)
 	s.requests = append(s.requests, got)
 	switch {
-	case !got.signed:
+	case !got.Verified:
 		return errors.New("a delivery carries a signature that does not fit its body")
 	case got.body.RecordID != record || got.body.Action != action || got.body.Object != object:
 		return fmt.Errorf("a delivery for %s %s was due, but one for %s %s of %q arrived", record, action, got.body.RecordID, got.body.Action, got.body.Object)
-	case got.event != "data.record."+action:
-		return fmt.Errorf("a delivery of %s is labelled %q", action, got.event)
-	case got.attempt != attempt:
-		return fmt.Errorf("attempt %d of the delivery for %s was due, but attempt %d arrived", attempt, action, got.attempt)
-	case got.answer != answer:
-		return fmt.Errorf("the receiver answered %d, not %d", got.answer, answer)
+	case got.Event != "data.record."+action:
+		return fmt.Errorf("a delivery of %s is labelled %q", action, got.Event)
+	case got.Attempt != attempt:
+		return fmt.Errorf("attempt %d of the delivery for %s was due, but attempt %d arrived", attempt, action, got.Attempt)
+	case got.Answer != answer:
+		return fmt.Errorf("the receiver answered %d, not %d", got.Answer, answer)
 	}
 	return nil
 }
@@ -195,15 +195,15 @@ func (s *scene) await(ctx context.Context, record, action string, attempt, answe
 // checkRequests compares the requests with each other.
 func (s *scene) checkRequests(context.Context) error {
 	first, second := s.requests[1], s.requests[2]
-	if first.delivery != second.delivery || string(first.raw) != string(second.raw) {
+	if first.Delivery != second.Delivery || string(first.Body) != string(second.Body) {
 		return errors.New("the retry does not repeat the first attempt's id and bytes")
 	}
-	if wait := second.at.Sub(first.at); wait < 800*time.Millisecond || wait > 5*time.Second {
+	if wait := second.At.Sub(first.At); wait < 800*time.Millisecond || wait > 5*time.Second {
 		return fmt.Errorf("the retry came after %s instead of about a second", wait)
 	}
 	ids := map[string]bool{}
 	for _, r := range s.requests {
-		ids[r.delivery] = true
+		ids[r.Delivery] = true
 	}
 	if len(ids) != 4 || ids[""] {
 		return fmt.Errorf("%d different delivery ids arrived instead of 4", len(ids))

@@ -22,10 +22,10 @@ type row struct {
 // asks until nothing is under way.
 func (s *scene) checkRecordOfDeliveries(ctx context.Context) error {
 	want := map[string]row{
-		s.requests[0].delivery: {status: "success", attempts: 1, code: 200},
-		s.requests[1].delivery: {status: "success", attempts: 2, code: 200},
-		s.requests[3].delivery: {status: "success", attempts: 1, code: 200},
-		s.requests[4].delivery: {status: "dead", attempts: 1, code: 400, err: "HTTP 400"},
+		s.requests[0].Delivery: {status: "success", attempts: 1, code: 200},
+		s.requests[1].Delivery: {status: "success", attempts: 2, code: 200},
+		s.requests[3].Delivery: {status: "success", attempts: 1, code: 200},
+		s.requests[4].Delivery: {status: "dead", attempts: 1, code: 400, err: "HTTP 400"},
 	}
 	rows, err := s.finishedRows(ctx)
 	if err != nil {
@@ -41,7 +41,7 @@ func (s *scene) checkRecordOfDeliveries(ctx context.Context) error {
 	}
 	select {
 	case r := <-s.receiver.arrived:
-		return fmt.Errorf("one request too many arrived: %s attempt %d", r.event, r.attempt)
+		return fmt.Errorf("one request too many arrived: %s attempt %d", r.Event, r.Attempt)
 	default:
 	}
 	s.print("outcome", "the host recorded 3 deliveries as success and 1 as dead")

@@ -83,7 +83,9 @@ func Load(in Input) (Settings, error) {
 			}
 		}
 	}
-	out.KeyFile = out.keyFile()
+	if _, sqlite := out.SQLiteFile(); out.KeyFile == "" && !sqlite {
+		out.KeyFile = defaultKeyFile
+	}
 	return out, nil
 }
 

@@ -12,20 +12,22 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/netip"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/objecthost/objecthost/cmd/host/internal/document"
+	"github.com/objecthost/objecthost/services/messaging"
 	"github.com/objecthost/objecthost/storage/dsn"
 )
 
 // DefaultFile is read when it exists and no other file is named.
 const DefaultFile = "host.yaml"
+
+// defaultKeyFile is where a host on PostgreSQL keeps its keyring.
+const defaultKeyFile = "data/host.key"
 
 // Settings are checked and complete.
 type Settings struct {
@@ -45,7 +47,8 @@ type Settings struct {
 	LogFormat string
 	// Grace is the time that running work gets at a stop.
 	Grace time.Duration
-	// KeyFile holds the keyring that seals secrets, "" for beside the database.
+	// KeyFile holds the keyring that seals secrets; "" means beside the SQLite
+	// file.
 	KeyFile string
 	// Plugins holds the configuration of plugins by their ID, and File the
 	// document it came from; nil for none.
@@ -106,7 +109,7 @@ func All() []Setting {
 			}},
 		{Name: "grace", Default: "20s", Kind: Text, Usage: "time that running work gets at a stop",
 			set: func(s *Settings, v []string) (err error) { s.Grace, err = parseGrace(v[0]); return err }},
-		{Name: "key-file", Kind: Text, Usage: "keyring that seals secrets (default beside the SQLite file, else ./data/host.key)",
+		{Name: "key-file", Kind: Text, Usage: "keyring that seals secrets (default: beside the SQLite file; ./data/host.key for PostgreSQL)",
 			set: func(s *Settings, v []string) error { s.KeyFile = v[0]; return nil }},
 	}
 }
@@ -124,7 +127,7 @@ func checkDSN(dsn string) error {
 	if !regexp.MustCompile(`^[a-z][a-z0-9+.-]*$`).MatchString(scheme) {
 		scheme = "…"
 	}
-	return fmt.Errorf("a DSN starts with sqlite: or postgres://, not %s:", scheme)
+	return fmt.Errorf("a DSN starts with sqlite: or postgres://, not with %s", scheme)
 }
 
 func checkAddress(addr string) error {
@@ -151,23 +154,9 @@ func checkFolder(dir string) error {
 	return nil
 }
 
-var hostName = regexp.MustCompile(`^([A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.)*[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?$`)
-
 func checkEgress(entries []string) error {
-	for _, e := range entries {
-		if strings.Contains(e, "/") {
-			if p, err := netip.ParsePrefix(e); err != nil {
-				return fmt.Errorf("%q is not a CIDR range", e)
-			} else if p != p.Masked() {
-				return fmt.Errorf("%q has bits past its length; did you mean %s?", e, p.Masked())
-			}
-			continue
-		}
-		if _, err := netip.ParseAddr(e); err != nil && !hostName.MatchString(e) {
-			return fmt.Errorf("%q is neither a CIDR range nor a host name", e)
-		}
-	}
-	return nil
+	_, err := messaging.ParseEgressAllow(entries)
+	return err
 }
 
 func parseSwitch(s string) (bool, error) {
@@ -206,18 +195,6 @@ func oneOf(s string, allowed ...string) error {
 		}
 	}
 	return fmt.Errorf("must be %s or %s, not %q", strings.Join(allowed[:len(allowed)-1], ", "), allowed[len(allowed)-1], s)
-}
-
-// keyFile is where the keyring is kept: where KeyFile says, else beside the
-// SQLite file, else in ./data.
-func (s Settings) keyFile() string {
-	if s.KeyFile != "" {
-		return s.KeyFile
-	}
-	if path, ok := s.SQLiteFile(); ok {
-		return strings.TrimSuffix(path, filepath.Ext(path)) + ".key"
-	}
-	return filepath.Join("data", "host.key")
 }
 
 // SQLiteFile is the database's file; ok is false when it is not kept in one

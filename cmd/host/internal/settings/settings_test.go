@@ -46,7 +46,7 @@ func TestLoadOrder(t *testing.T) {
 	got.File, got.Plugins = nil, nil
 	want := settings.Settings{
 		DB: "sqlite:/tmp/x/app.db?a=b", Listen: "127.0.0.1:3", EgressAllow: []string{"10.0.0.0/8", "a.example"}, HTTPSOnly: true,
-		LogLevel: slog.LevelDebug, LogFormat: "text", Grace: 6 * time.Second, KeyFile: "/tmp/x/app.key",
+		LogLevel: slog.LevelDebug, LogFormat: "text", Grace: 6 * time.Second,
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -61,7 +61,7 @@ func TestLoadDefaults(t *testing.T) {
 	}
 	want := settings.Settings{
 		DB: "sqlite:./data/host.db", Listen: "127.0.0.1:8080", LogLevel: slog.LevelInfo, LogFormat: "text",
-		Grace: 20 * time.Second, KeyFile: "./data/host.key",
+		Grace: 20 * time.Second,
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -86,14 +86,14 @@ func TestLoadRefusals(t *testing.T) {
 		{"value in file although a flag replaces it", "grace: soon\n", "", map[string][]string{"grace": {"5s"}}, `FILE:1: grace: "soon" is not a duration such as 20s`},
 		{"unknown variable", "", "HOST_LISTN=x", nil, "HOST_LISTN: no such setting (did you mean HOST_LISTEN?)"},
 		{"value of variable", "", "HOST_HTTPS_ONLY=yes", nil, `HOST_HTTPS_ONLY: must be true or false, not "yes"`},
-		{"list in variable", "", "HOST_EGRESS_ALLOW=10.0.0.0/8,10.1.2.3/8", nil, `HOST_EGRESS_ALLOW: "10.1.2.3/8" has bits past its length; did you mean 10.0.0.0/8?`},
-		{"dsn", "", "", map[string][]string{"db": {"mysql://root:geheim@x"}}, "--db: a DSN starts with sqlite: or postgres://, not mysql:"},
-		{"dsn without scheme", "", "", map[string][]string{"db": {"My Password"}}, "--db: a DSN starts with sqlite: or postgres://, not …:"},
+		{"list in variable", "", "HOST_EGRESS_ALLOW=10.0.0.0/8,10.1.2.3/8", nil, `HOST_EGRESS_ALLOW: egress allow: entry "10.1.2.3/8": has bits set after its 8-bit prefix, want 10.0.0.0/8`},
+		{"dsn", "", "", map[string][]string{"db": {"mysql://root:geheim@x"}}, "--db: a DSN starts with sqlite: or postgres://, not with mysql"},
+		{"dsn without scheme", "", "", map[string][]string{"db": {"My Password"}}, "--db: a DSN starts with sqlite: or postgres://, not with …"},
 		{"address", "", "", map[string][]string{"listen": {"8080"}}, `--listen: "8080" is not an address such as 127.0.0.1:8080`},
 		{"port", "", "", map[string][]string{"listen": {":70000"}}, `--listen: the port of ":70000" must be 0 to 65535`},
 		{"empty port", "", "", map[string][]string{"listen": {"127.0.0.1:"}}, `--listen: the port of "127.0.0.1:" must be 0 to 65535`},
 		{"folder", "", "", map[string][]string{"objects": {"/nonexistent"}}, `--objects: the folder "/nonexistent" cannot be read: no such file or directory`},
-		{"host name", "", "", map[string][]string{"egress-allow": {"ok.example", "http://x"}}, `--egress-allow: "http://x" is not a CIDR range`},
+		{"host name", "", "", map[string][]string{"egress-allow": {"ok.example", "http://x"}}, `--egress-allow: egress allow: entry "http://x": not a CIDR range`},
 		{"level", "", "", map[string][]string{"log-level": {"loud"}}, `--log-level: must be debug, info, warn or error, not "loud"`},
 		{"grace bounds", "", "", map[string][]string{"grace": {"11m"}}, "--grace: must be 1s to 10m, not 11m"},
 	} {

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/google/wire"
+
+	"github.com/objecthost/objecthost/cmd/host/internal/definitions"
+	"github.com/objecthost/objecthost/cmd/host/internal/pluginconfig"
+	"github.com/objecthost/objecthost/cmd/host/internal/settings"
+	"github.com/objecthost/objecthost/core"
+	"github.com/objecthost/objecthost/core/identity"
+	"github.com/objecthost/objecthost/plugins/webhooks"
+	"github.com/objecthost/objecthost/services/auth"
+	authdriver "github.com/objecthost/objecthost/services/auth/driver"
+	authstore "github.com/objecthost/objecthost/services/auth/sqlstore"
+	"github.com/objecthost/objecthost/services/data"
+	"github.com/objecthost/objecthost/services/messaging"
+	messagingdriver "github.com/objecthost/objecthost/services/messaging/driver"
+	messagingstore "github.com/objecthost/objecthost/services/messaging/sqlstore"
+	"github.com/objecthost/objecthost/services/realtime"
+	realtimedriver "github.com/objecthost/objecthost/services/realtime/driver"
+	"github.com/objecthost/objecthost/services/realtime/sqllog"
+	"github.com/objecthost/objecthost/services/rest"
+	"github.com/objecthost/objecthost/storage"
+	"github.com/objecthost/objecthost/storage/seal"
+)
+
+// hostSet builds everything up to the kernel.
+var hostSet = wire.NewSet(
+	newLogger, openDatabase, ensureKeyring, wire.Bind(new(storage.Transactor), new(*storage.DB)),
+	sqllog.New, wire.Bind(new(realtimedriver.Log), new(*sqllog.Log)), realtimeConfig, realtime.New, realtime.NewPlugin,
+	messagingstore.New, wire.Bind(new(messagingdriver.Store), new(*messagingstore.Store)), messagingConfig, messaging.New, messaging.NewPlugin, wire.Bind(new(identity.Authorizer), new(*auth.Service)),
+	authstore.New, wire.Bind(new(authdriver.Store), new(*authstore.Store)), authConfig, auth.New, authPlugin,
+	dataConfig, data.New, dataPlugin,
+	restConfig, rest.NewPlugin,
+	webhookConfig, webhooks.NewPlugin,
+	newKernel, wire.Struct(new(host), "*"),
+)
+
+// envKeyring may hold the keyring itself, where there is no place for a file.
+const envKeyring = "HOST_KEYRING"
+
+func newLogger(cfg settings.Settings, out console) *slog.Logger {
+	options := &slog.HandlerOptions{Level: cfg.LogLevel}
+	if cfg.LogFormat == "json" {
+		return slog.New(slog.NewJSONHandler(out.stderr, options))
+	}
+	return slog.New(slog.NewTextHandler(out.stderr, options))
+}
+
+// ensureKeyring reads the keyring, or makes one for a new database and says
+// where.
+func ensureKeyring(ctx context.Context, db *storage.DB, cfg settings.Settings, out console) (*seal.Keyring, error) {
+	ensured, err := seal.Ensure(ctx, db, seal.Source{Env: envKeyring, File: cfg.KeyFile})
+	if err != nil {
+		return nil, err
+	}
+	if notice := ensured.Notice(); notice != "" {
+		out.notice(notice)
+	}
+	return ensured.Keyring, nil
+}
+
+func realtimeConfig(log *slog.Logger) realtime.Config { return realtime.Config{Logger: log} }
+
+func messagingConfig(cfg settings.Settings, db *storage.DB, store messagingdriver.Store, events *realtime.Service, keys *seal.Keyring, log *slog.Logger) (messaging.Config, error) {
+	allow, err := messaging.ParseEgressAllow(cfg.EgressAllow)
+	if err != nil {
+		return messaging.Config{}, err
+	}
+	return messaging.Config{
+		Store: store, Tx: db, Events: events, Sealer: keys, Logger: log,
+		Exclusive: db.Dialect() == storage.SQLite,
+		Sender:    messaging.SenderConfig{Egress: messaging.EgressConfig{Allow: allow, HTTPSOnly: cfg.HTTPSOnly}, Logger: log},
+	}, nil
+}
+
+func authConfig(log *slog.Logger) auth.Config { return auth.Config{Logger: log} }
+
+func authPlugin(service *auth.Service, out console) *auth.Plugin {
+	return auth.NewPlugin(service, out.firstKey)
+}
+
+func dataConfig(events *realtime.Service, authorizer *auth.Service, keys *seal.Keyring, log *slog.Logger) data.Config {
+	return data.Config{Events: events, Authorizer: authorizer, Keyring: keys, Log: log}
+}
+
+// dataPlugin adds the objects of the folder that the settings name.
+func dataPlugin(engine *data.Engine, cfg settings.Settings) (*data.Plugin, error) {
+	objects, err := definitions.Objects(cfg.Objects)
+	if err != nil {
+		return nil, err
+	}
+	return data.NewPlugin(engine, objects...), nil
+}
+
+func restConfig(cfg settings.Settings, log *slog.Logger) rest.Config {
+	return rest.Config{Addr: cfg.Listen, Version: version, Logger: log}
+}
+
+func webhookConfig(cfg settings.Settings) webhooks.Config { return webhooks.Config{Dir: cfg.Webhooks} }
+
+// newKernel puts the plugins into a kernel, which orders them itself.
+func newKernel(cfg settings.Settings, log *slog.Logger, events *realtime.Plugin, outbox *messaging.Plugin, access *auth.Plugin,
+	engine *data.Plugin, server *rest.Plugin, hooks *webhooks.Plugin,
+) (*core.Kernel, error) {
+	kernel := core.New(core.Config{Logger: log, PluginConfig: cfg.Plugins, Validator: &pluginconfig.Validator{File: cfg.File}})
+	return kernel, kernel.Use(events, outbox, access, engine, server, hooks)
+}
