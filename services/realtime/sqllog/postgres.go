@@ -218,15 +218,10 @@ func full(page driver.Page, pos position, d delta) driver.Page {
 
 // The two parts of a delta, see DESIGN.md, "Reading". Each reads at most $1
 // events of the partitions $2 to $3 with sequences above $4 and up to $5. The
-// comparisons of rows fit only the index (xid, sequence), those of sequences only
-// the primary key: the planner must not be tempted to use the other one.
+// migration has their text, and why they are functions.
 const (
-	lateSQL = `SELECT ` + eventColumns + ` FROM unnest($6::xid8[]) AS x(xid) CROSS JOIN LATERAL (
-	SELECT * FROM sys_event WHERE (xid, sequence) > (x.xid, $4) AND (xid, sequence) <= (x.xid, $5) AND partition BETWEEN $2 AND $3
-	ORDER BY xid, sequence LIMIT $1) e ORDER BY sequence LIMIT $1`
-	freshSQL = `SELECT ` + eventColumns + ` FROM sys_event WHERE sequence > $4 AND sequence <= $5 AND partition BETWEEN $2 AND $3
-	AND NOT pg_visible_in_snapshot(xid, $6::pg_snapshot) AND pg_visible_in_snapshot(xid, $7::pg_snapshot)
-	ORDER BY sequence LIMIT $1`
+	lateSQL  = `SELECT ` + eventColumns + ` FROM sys_event_late($1, $2, $3, $4, $5, $6::xid8[])`
+	freshSQL = `SELECT ` + eventColumns + ` FROM sys_event_fresh($1, $2, $3, $4, $5, $6::pg_snapshot, $7::pg_snapshot)`
 )
 
 // read returns events of d, the delta from pos, after d's cursor.

@@ -36,3 +36,28 @@ CREATE TABLE sys_event_consumer (
     updated_at       BIGINT NOT NULL,
     PRIMARY KEY (name, first_partition)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
+
+-- The two parts of a delta, in the order of sequences. They are functions for
+-- their settings: where the planner expects few rows, because statistics are
+-- missing or old, it would rather sort all rows of the delta than walk an index
+-- and stop at max_rows.
+CREATE FUNCTION sys_event_fresh(max_rows BIGINT, first_partition INTEGER, last_partition INTEGER,
+    above BIGINT, up_to BIGINT, base PG_SNAPSHOT, target PG_SNAPSHOT)
+RETURNS SETOF sys_event LANGUAGE sql STABLE
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
+AS $$
+    SELECT * FROM sys_event WHERE sequence > $4 AND sequence <= $5 AND partition BETWEEN $2 AND $3
+    AND NOT pg_visible_in_snapshot(xid, $6) AND pg_visible_in_snapshot(xid, $7)
+    ORDER BY sequence LIMIT $1
+$$;
+
+CREATE FUNCTION sys_event_late(max_rows BIGINT, first_partition INTEGER, last_partition INTEGER,
+    above BIGINT, up_to BIGINT, xids XID8[])
+RETURNS SETOF sys_event LANGUAGE sql STABLE
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
+AS $$
+    SELECT e.* FROM unnest($6) AS x(xid) CROSS JOIN LATERAL (
+        SELECT * FROM sys_event WHERE (xid, sequence) > (x.xid, $4) AND (xid, sequence) <= (x.xid, $5)
+        AND partition BETWEEN $2 AND $3 ORDER BY xid, sequence LIMIT $1
+    ) e ORDER BY e.sequence LIMIT $1
+$$;
