@@ -8,7 +8,8 @@ import (
 	"github.com/objecthost/objecthost/services/data"
 )
 
-// createdAnswer is what createMany answers.
+// createdAnswer is what createMany answers, with the records in the order of the
+// request.
 type createdAnswer struct {
 	Object  string         `json:"object"`
 	Records []data.Record  `json:"records"`
@@ -42,6 +43,7 @@ func (s *Server) serveCreateMany(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
+// serveUpdateMany reads {"records": [{"id", "data"}], "options"}.
 func (s *Server) serveUpdateMany(w http.ResponseWriter, r *http.Request) error {
 	return s.serveBulk(w, r, func(m members) data.Batch {
 		m.only("records", "options")
@@ -55,6 +57,7 @@ func (s *Server) serveUpdateMany(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
+// serveDeleteMany reads {"ids": [], "options"}.
 func (s *Server) serveDeleteMany(w http.ResponseWriter, r *http.Request) error {
 	return s.serveBulk(w, r, func(m members) data.Batch {
 		m.only("ids", "options")
@@ -67,6 +70,8 @@ func (s *Server) serveDeleteMany(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
+// serveBatch reads {"operation", "records": [{"id", "externalId", "data"}],
+// "options"}.
 func (s *Server) serveBatch(w http.ResponseWriter, r *http.Request) error {
 	return s.serveBulk(w, r, func(m members) data.Batch {
 		m.only("operation", "records", "options")
@@ -95,7 +100,9 @@ func batchOptions(m members) data.BatchOptions {
 	}
 }
 
-// batchMethods is what an object must be open to for each operation of a batch.
+// batchMethods is what an object must be open to for each operation of a batch,
+// besides bulk: an object whose records cannot be created one by one cannot have
+// them created by the dozen either.
 var batchMethods = map[string][]string{
 	"create": {object.MethodCreate},
 	"update": {object.MethodUpdate},

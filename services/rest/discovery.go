@@ -30,6 +30,9 @@ type locale struct {
 	Timezone  string   `json:"timezone"`
 }
 
+// discoveredService tells about one service. Status is available, degraded (it
+// runs, but not for clients) or unavailable; HandlerReady that its HTTP routes are
+// mounted, and then Route is their base.
 type discoveredService struct {
 	Enabled      bool   `json:"enabled"`
 	Status       string `json:"status"`
@@ -42,6 +45,7 @@ type capability struct {
 	Enabled bool `json:"enabled"`
 }
 
+// scoping would tell that paths are scoped by environment; this host's are not.
 type scoping struct {
 	Enabled    bool   `json:"enabled"`
 	Resolution string `json:"resolution"`
@@ -99,6 +103,8 @@ func (s *Server) discoveryRoutes() []OwnedRoute {
 	}
 }
 
+// discover is made anew for every request: plugins may add services while the
+// host runs.
 func (s *Server) discover() discovery {
 	registered := s.names()
 	d := discovery{

@@ -40,13 +40,15 @@ func writeBody(w http.ResponseWriter, status int, body []byte) {
 	_, _ = w.Write(body)
 }
 
-// envelope is a success of the wrapped family.
+// envelope is a success of the wrapped family. Clients unwrap a body that has
+// both success and data; bare answers therefore never have a member data beside
+// a member success.
 type envelope struct {
 	Success bool `json:"success"`
 	Data    any  `json:"data"`
 }
 
-// wrappedError is a refusal of the wrapped family.
+// wrappedError is a refusal of the wrapped family. Success is always false.
 type wrappedError struct {
 	Success bool        `json:"success"`
 	Error   wrappedBody `json:"error"`

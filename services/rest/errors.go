@@ -13,7 +13,9 @@ import (
 	"github.com/objecthost/objecthost/storage"
 )
 
-// Codes of refusals that do not come from the data engine.
+// Codes of refusals that do not come from the data engine, whose errors bring
+// theirs along. Clients branch on codes, so none is ever reused for another
+// situation. PAYLOAD_TOO_LARGE is the one that the wire protocol does not have.
 const (
 	codeUnauthenticated  = "UNAUTHENTICATED"
 	codePermissionDenied = "PERMISSION_DENIED"
@@ -26,6 +28,8 @@ const (
 	codeDatabase         = "DATABASE_ERROR"
 )
 
+// internalMessage is all that a client learns of the host's own trouble. Texts
+// of drivers name hosts, tables and, in the worst case, values.
 const internalMessage = "Internal server error"
 
 // requestError is a refusal by the server itself.
@@ -89,6 +93,7 @@ func (e *ListenError) Unwrap() error { return e.Err }
 // refusal in the family's words. Only refusals keep their text; every other
 // error is the host's own trouble and becomes a 500 without one.
 func refusalOf(err error, f family) (status int, body any) {
+	// A refusal may wrap a cause; the outermost one that is a refusal counts.
 	var (
 		own    *requestError
 		engine *data.Error

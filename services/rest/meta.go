@@ -25,6 +25,8 @@ func (s *Server) metaRoutes() []OwnedRoute {
 	}
 }
 
+// metaType tells what can be done with a kind of metadata. Definitions come from
+// the host's files and plugins, so that nothing can be created or overlaid here.
 type metaType struct {
 	Type               string `json:"type"`
 	Label              string `json:"label"`
@@ -45,6 +47,8 @@ type metaItems struct {
 	Items []object.Schema `json:"items"`
 }
 
+// metaItem is one definition. Sortability stands beside it because it is worked
+// out from field types, not defined.
 type metaItem struct {
 	Type        string        `json:"type"`
 	Name        string        `json:"name"`

@@ -62,6 +62,8 @@ func setHeaders(h http.Header, id string) {
 	h.Set("Vary", "Origin")
 }
 
+// log writes the line of one request. Errors that a client can mend are
+// information; only the host's own are errors.
 func (s *Server) log(r *http.Request, x *exchange, rec *recorder, took time.Duration) {
 	level, status := slog.LevelInfo, rec.status
 	switch {

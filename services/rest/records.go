@@ -16,7 +16,8 @@ const (
 	recordPath = objectPath + "/{id}"
 )
 
-// recordAnswer is one record.
+// recordAnswer is one record. Its id stands beside it too, for clients that read
+// with a selection that leaves it out.
 type recordAnswer struct {
 	Object string `json:"object"`
 	ID     string `json:"id"`
@@ -32,6 +33,8 @@ type deletedAnswer struct {
 	Success bool   `json:"success"`
 }
 
+// dataRoutes are the routes of the data API. The names of the bulk routes may be
+// ids of records as well: a POST means the route, every other method the record.
 func (s *Server) dataRoutes() []OwnedRoute {
 	const get, post, patch, del = http.MethodGet, http.MethodPost, http.MethodPatch, http.MethodDelete
 	return []OwnedRoute{
@@ -89,6 +92,8 @@ func (s *Server) admit(r *http.Request, apiMethods ...string) error {
 	return nil
 }
 
+// serveCreate answers 201 with the record as it is stored, defaults and system
+// columns included.
 func (s *Server) serveCreate(w http.ResponseWriter, r *http.Request) error {
 	values, err := readObject(r)
 	if err != nil {
@@ -101,6 +106,8 @@ func (s *Server) serveCreate(w http.ResponseWriter, r *http.Request) error {
 	return writeRecord(w, r, http.StatusCreated, result)
 }
 
+// serveUpdate changes the given fields and answers with the whole record, so that
+// the client has the version for its next If-Match.
 func (s *Server) serveUpdate(w http.ResponseWriter, r *http.Request) error {
 	values, err := readObject(r)
 	if err != nil {

@@ -29,7 +29,8 @@ type Parts struct {
 	Auth Authenticator
 	// Data is the engine behind the data and metadata routes. Required.
 	Data *data.Engine
-	// Routes are the plugins' own.
+	// Routes are the plugins' own, in the order in which conflicts are told: the
+	// later one is to blame.
 	Routes []OwnedRoute
 	// Services lists the names of the kernel's services for discovery.
 	Services func() []string
@@ -79,11 +80,14 @@ func newServer(cfg Config, parts Parts, checks *readiness) (*Server, error) {
 		cfg: cfg, auth: parts.Auth, data: parts.Data, names: parts.Services, meta: newMetaTags(), checks: checks,
 	}
 	s.routes = slices.Concat(s.discoveryRoutes(), s.healthRoutes(), s.metaRoutes(), s.dataRoutes(), parts.Routes)
+	// Without its database a host lives on, and says that it is not ready.
 	checks.add("database", parts.Data.DB().Ping)
 	mux, err := s.newRouter(s.routes)
 	if err != nil {
 		return nil, err
 	}
+	// From the outside in: observe sees everything, panics too; preflights never
+	// reach a route; paths are checked before anything looks at them.
 	s.handler = s.observe(s.cors(plainText(mux)))
 	return s, nil
 }
@@ -122,7 +126,9 @@ func (s *Server) Listen(ctx context.Context) error {
 		ReadTimeout:       s.cfg.ReadTimeout,
 		IdleTimeout:       s.cfg.IdleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
-		ErrorLog:          slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelDebug),
+		// What net/http has to say is about clients that break the protocol or
+		// hang up, which is theirs to mend.
+		ErrorLog: slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelDebug),
 	}
 	served := make(chan struct{})
 	s.http, s.listener, s.served = server, listener, served
