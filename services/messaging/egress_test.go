@@ -326,6 +326,14 @@ func TestCase_CON_07_DeadFamilyIsSkipped(t *testing.T) {
 	s := newSender(t, func(c *SenderConfig) {
 		c.Resolver = zone(t, map[string][]string{"six.test": {"::1"}, "both.test": {"::1", "127.0.0.1"}}).Resolver()
 	})
+	// Addresses that refuse cost no wait: with one each it would be 1.5 s.
+	many := zone(t, map[string][]string{"many.test": {"127.0.0.81", "127.0.0.82", "127.0.0.83", "127.0.0.84", "127.0.0.85", "127.0.0.86", "127.0.0.1"}}).Resolver()
+	quick := newSender(t, func(c *SenderConfig) { c.Resolver = many })
+	a := quick.Send(t.Context(), outgoing("http://many.test:"+r.Port()+"/"))
+	want(t, a, 200, ClassNone, "")
+	if a.Connect > 4*dialStagger {
+		t.Errorf("connecting took %s", a.Connect)
+	}
 	// Nothing listens on ::1 at r's port, nor on 127.0.0.1 at six's.
 	want(t, s.Send(t.Context(), outgoing("http://both.test:"+r.Port()+"/")), 200, ClassNone, "")
 	want(t, s.Send(t.Context(), outgoing("http://both.test:"+six.Port()+"/")), 200, ClassNone, "")

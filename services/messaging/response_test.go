@@ -100,6 +100,10 @@ func TestCase_RSP_02_CapEndsOnACharacter(t *testing.T) {
 			t.Errorf("case %d: %d bytes ending in %q, truncated %v", i, len(a.ResponseBody), a.ResponseBody[len(a.ResponseBody)-8:], a.ResponseTruncated)
 		}
 	}
+	r.Handle("/unfinished", messagingtest.LyingLength(200, 50, "Zür😀"[:6], true))
+	if a := s.Send(t.Context(), outgoing(r.URL+"/unfinished")); a.ResponseBody != "Zür" || !a.ResponseTruncated {
+		t.Errorf("an unfinished character is kept as %q", a.ResponseBody)
+	}
 	r.Handle("/small", messagingtest.Status(200, "ééé"))
 	for limit, want := range map[int]string{1: "", 2: "é", 3: "é", 6: "ééé", 7: "ééé", maxBody + 9: "ééé"} {
 		o := outgoing(r.URL + "/small")
@@ -365,6 +369,12 @@ func TestCase_RSP_13_EchoedSecretsAreMasked(t *testing.T) {
 		if a := s.Send(t.Context(), o); strings.Contains(a.ResponseBody, "key-12") {
 			t.Errorf("split at %d: body ends in %q", split, a.ResponseBody[len(a.ResponseBody)-12:])
 		}
+	}
+	// Nor one that the receiver's own end cuts.
+	r.Handle("/ended", messagingtest.LyingLength(200, 50, "token key-12345", true))
+	o.URL = r.URL + "/ended"
+	if a := s.Send(t.Context(), o); a.ResponseBody != "token " || !a.ResponseTruncated {
+		t.Errorf("body is %q", a.ResponseBody)
 	}
 	r.Handle("/header", messagingtest.Status(200, "", "X-Echo: got Bearer s3cret-t0ken"))
 	o.URL = r.URL + "/header"

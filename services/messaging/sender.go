@@ -88,7 +88,8 @@ type Outgoing struct {
 // It speaks HTTP/1.1 only. One connection carries one request at a time, so
 // that a receiver that hangs or resets takes one delivery with it, not all
 // that share an HTTP/2 connection, and a stale connection is told from a
-// refused request without doubt.
+// refused request without doubt. Measured on loopback with 64 in flight HTTP/2
+// moves 20 to 90 % more requests; receivers are slower than that.
 type Sender struct {
 	cfg   SenderConfig
 	guard *guard
