@@ -162,7 +162,7 @@ func TestCancelledStatementsLeaveThePoolWhole(t *testing.T) {
 	newTable(t, db)
 	for range 6 {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-		if _, err := db.Write(ctx).ExecContext(ctx, "SELECT pg_sleep(600)"); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := db.Write(ctx).ExecContext(ctx, "SELECT pg_sleep(10)"); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Exec = %v, want DeadlineExceeded", err)
 		}
 		cancel()

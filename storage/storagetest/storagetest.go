@@ -111,7 +111,7 @@ func randomHex(t testing.TB) string {
 // admin runs one statement on a connection of its own.
 func admin(t testing.TB, server, statement string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	db, err := sql.Open("pgx", server)
 	if err == nil {
