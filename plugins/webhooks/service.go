@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 
@@ -61,8 +63,15 @@ func organization(ctx context.Context) (id string, scoped bool) {
 	return p.OrganizationID, p.OrganizationID != ""
 }
 
+// validText reports whether both databases take a text; no id is one that they
+// do not.
+func validText(text string) bool { return utf8.ValidString(text) && !strings.ContainsRune(text, 0) }
+
 // webhook returns a webhook that the principal of ctx may see.
 func (s *Service) webhook(ctx context.Context, id string) (*sqlstore.Webhook, error) {
+	if !validText(id) {
+		return nil, ErrNotFound
+	}
 	row, err := s.store.Get(ctx, id)
 	if err != nil {
 		return nil, err
@@ -80,6 +89,9 @@ func (s *Service) webhook(ctx context.Context, id string) (*sqlstore.Webhook, er
 // has not ended or whose webhook is gone, [messaging.ErrNeverSent] for a parked
 // one whose secrets are still unreadable, and [ErrNotWebhook].
 func (s *Service) Redeliver(ctx context.Context, id string, useCurrent bool) (messaging.Delivery, error) {
+	if !validText(id) {
+		return messaging.Delivery{}, messaging.ErrNotFound
+	}
 	own, scoped := organization(ctx)
 	opts := messaging.RedeliverOptions{Scoped: scoped, OrganizationID: own}
 	var out messaging.Delivery

@@ -290,3 +290,8 @@ func body(t testing.TB, r messagingtest.Request) map[string]any {
 	fatal(t, json.Unmarshal(r.Body, &out))
 	return out
 }
+
+// asUser is a context in the name of a user.
+func asUser(t testing.TB) context.Context {
+	return identity.With(t.Context(), identity.Principal{UserID: "u1"})
+}

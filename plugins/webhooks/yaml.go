@@ -1,17 +1,16 @@
 package webhooks
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/parser"
 )
 
 // DeclarationError tells which declared webhook cannot be used. It never holds
@@ -61,27 +60,25 @@ func loadDir(dir string, getenv func(string) (string, bool)) ([]declaration, err
 }
 
 func parseDeclarations(file string, source []byte, getenv func(string) (string, bool)) ([]declaration, error) {
+	parsed, err := parser.ParseBytes(source, 0)
+	if err != nil {
+		return nil, yamlError(file, err)
+	}
 	var out []declaration
-	dec := yaml.NewDecoder(bytes.NewReader(source))
-	for {
-		var document any
-		err := dec.Decode(&document)
-		switch {
-		case errors.Is(err, io.EOF):
-			return out, nil
-		case err != nil:
-			// The library's text quotes the source, which may hold a secret.
-			line := 0
-			var syntax yaml.Error
-			if errors.As(err, &syntax) && syntax.GetToken() != nil {
-				line = syntax.GetToken().Position.Line
+	for i, doc := range parsed.Docs {
+		if doc.Body == nil {
+			if i == len(parsed.Docs)-1 && doc.Start != nil {
+				// The parser drops everything behind an empty document.
+				return nil, &DeclarationError{fmt.Sprintf("%s line %d", file, doc.Start.Position.Line), "is an empty document"}
 			}
-			return nil, &DeclarationError{fmt.Sprintf("%s line %d", file, line), "is not valid YAML"}
-		case document == nil:
 			continue
 		}
+		var document any
+		if err := yaml.NodeToValue(doc.Body, &document); err != nil {
+			return nil, yamlError(file, err)
+		}
 		list, isList := document.([]any)
-		if !isList {
+		if !isList && document != nil {
 			list = []any{document}
 		}
 		for _, one := range list {
@@ -99,6 +96,17 @@ func parseDeclarations(file string, source []byte, getenv func(string) (string, 
 			out = append(out, d)
 		}
 	}
+	return out, nil
+}
+
+// yamlError keeps the line of a fault only: the library's text quotes the
+// source, which may hold a secret.
+func yamlError(file string, err error) error {
+	var fault yaml.Error
+	if errors.As(err, &fault) && fault.GetToken() != nil && fault.GetToken().Position != nil {
+		file = fmt.Sprintf("%s line %d", file, fault.GetToken().Position.Line)
+	}
+	return &DeclarationError{file, "is not valid YAML"}
 }
 
 // expandWebhook replaces variables where secrets and addresses stand.
