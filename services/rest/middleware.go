@@ -93,7 +93,7 @@ func (s *Server) log(r *http.Request, x *exchange, rec *recorder, took time.Dura
 		level = slog.LevelError
 		attrs = append(attrs, slog.Any("error", x.cause))
 		if x.stack != "" {
-			attrs = append(attrs, slog.String("plugin", x.plugin), slog.String("stack", x.stack))
+			attrs = append(attrs, slog.String("route_plugin", x.plugin), slog.String("stack", x.stack))
 		}
 	}
 	s.cfg.Logger.LogAttrs(r.Context(), level, "request", attrs...)

@@ -88,7 +88,7 @@ func TestPanic(t *testing.T) {
 	w := call(t, p.handler, "GET", "/early", "")
 	want(t, w, 500, `{"success":false,"error":{"code":"INTERNAL_ERROR","message":"Internal server error"}}`)
 	line := p.log.lines(t)[0]
-	if line["level"] != "ERROR" || line["error"] != "handler panicked: db password is hunter2" || line["plugin"] != "com.example.test" {
+	if line["level"] != "ERROR" || line["error"] != "handler panicked: db password is hunter2" || line["route_plugin"] != "com.example.test" {
 		t.Errorf("logged %v", line)
 	}
 	if stack, _ := line["stack"].(string); !strings.Contains(stack, "middleware_test.go") {
