@@ -14,7 +14,8 @@ import (
 // Delete removes a record; an object with a trash keeps it there. What points
 // at the record is set to null, deleted with it, or keeps it from being
 // deleted, as the pointing field says; records in the trash keep what points
-// at them until [Engine.Purge]. Errors are *[Error] with CodeRecordNotFound,
+// at them until [Engine.Purge]. References from External tables are their
+// owners' affair. Errors are *[Error] with CodeRecordNotFound,
 // CodeConcurrentUpdate or CodeDeleteRestricted.
 func (e *Engine) Delete(ctx context.Context, objectName, id string, match Match) error {
 	t, err := e.open(ctx, identity.OperationDelete, objectName)

@@ -30,7 +30,6 @@ const (
 	CodeNotAttempted      = "NOT_ATTEMPTED"
 	CodeRolledBack        = "ROLLED_BACK"
 	CodeInvalidDefinition = "INVALID_DEFINITION"
-	CodeDatabase          = "DATABASE_ERROR"
 )
 
 // Error is what the engine answers when the caller is to blame or a rule of

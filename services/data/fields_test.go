@@ -1,6 +1,7 @@
 package data_test
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -180,6 +181,28 @@ func TestValidationMessages(t *testing.T) {
 			values := must(data.DecodeRecord([]byte(`{"picks":` + spelled + `}`)))(t)
 			equal(t, spelled, jsonOf(t, must(b.Create(b.as, "form", values))(t).Record["picks"]), want)
 		}
+	})
+}
+
+// What stands in an index has a bound that both databases share, below what
+// PostgreSQL takes at most.
+func TestIndexedTextIsBounded(t *testing.T) {
+	t.Parallel()
+	schema := object.Schema{Name: "entry", Fields: object.Fields{
+		{Name: "one", Type: object.Text, Unique: object.UniqueDefault}, {Name: "two", Type: object.Text}, {Name: "free", Type: object.Text},
+	}, Indexes: []object.Index{{Fields: []string{"one", "two"}}}}
+	each(t, []object.Schema{schema}, func(t *testing.T, b *bundle) {
+		// Text that does not compress.
+		long := func(n int) string {
+			var text strings.Builder
+			for i := 0; text.Len() < n; i++ {
+				fmt.Fprintf(&text, "%x", sha256.Sum256([]byte{byte(i), byte(i >> 8)}))
+			}
+			return text.String()[:n]
+		}
+		create(t, b, "entry", data.Record{"one": long(1200), "two": long(1200), "free": long(100_000), "id": strings.Repeat("i", 128)})
+		_, err := b.Create(b.as, "entry", data.Record{"one": long(1201)})
+		refused(t, err, `{"error":"one must be ≤ 1200 bytes, because it is indexed (got 1201)","code":"VALIDATION_FAILED","fields":[{"field":"one","code":"max_length","message":"one must be ≤ 1200 bytes, because it is indexed (got 1201)","label":"one","constraint":{"maxBytes":1200,"actual":1201}}],"object":"entry"}`)
 	})
 }
 

@@ -75,6 +75,19 @@ func TestDefineRefuses(t *testing.T) {
 	})
 }
 
+// Index names of different tables that read alike stay apart.
+func TestIndexNamesStayApart(t *testing.T) {
+	t.Parallel()
+	one := object.Schema{Name: "a", Fields: object.Fields{{Name: "b_c", Type: object.Text, Index: true}}}
+	two := object.Schema{Name: "a_b", Fields: object.Fields{{Name: "c", Type: object.Text, Index: true}}}
+	long := object.Schema{Name: strings.Repeat("n", 60), Fields: object.Fields{{Name: strings.Repeat("f", 60), Type: object.Text, Index: true, Unique: object.UniqueGlobal}, {Name: strings.Repeat("f", 59), Type: object.Text, Index: true}}}
+	each(t, []object.Schema{one, two, long}, func(t *testing.T, b *bundle) {
+		if err := b.Define(t.Context(), one, two, long); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // Many hosts that start at once agree on the tables.
 func TestDefineByManyHostsAtOnce(t *testing.T) {
 	t.Parallel()

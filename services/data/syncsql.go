@@ -172,11 +172,7 @@ type index struct {
 func (t *table) indexes() []index {
 	var out []index
 	add := func(name string, unique, scoped bool, fields ...string) {
-		if name == "" {
-			name = indexName(t.name(), unique, scoped, fields)
-		} else {
-			name = shortName(t.name() + "_" + name)
-		}
+		name = indexName(t.name(), name, unique, scoped, fields)
 		if !slices.ContainsFunc(out, func(i index) bool { return i.name == name }) {
 			out = append(out, index{name: name, fields: fields, unique: unique, scoped: scoped})
 		}
@@ -205,7 +201,10 @@ func (c *column) sortableKind() bool {
 	return c.kind != kindSealed && c.kind != kindList && c.kind != kindJSON
 }
 
-func indexName(table string, unique, scoped bool, fields []string) string {
+// indexName makes a name that says what the index is on. Both databases keep
+// the names of all tables' indexes together, and PostgreSQL cuts them at 63
+// bytes: the digest keeps those apart that would look alike.
+func indexName(table, declared string, unique, scoped bool, fields []string) string {
 	prefix := "ix_"
 	switch {
 	case scoped:
@@ -213,15 +212,35 @@ func indexName(table string, unique, scoped bool, fields []string) string {
 	case unique:
 		prefix = "ux_"
 	}
-	return shortName(prefix + table + "_" + strings.Join(fields, "_"))
+	readable := prefix + table + "_" + strings.Join(fields, "_")
+	if declared != "" {
+		readable = prefix + table + "_" + declared
+	}
+	exact := strings.Join(append([]string{prefix, table, declared}, fields...), "\x00")
+	return readable[:min(len(readable), 48)] + "_" + digest([]byte(exact))[:10]
 }
 
-// shortName fits a name into PostgreSQL's 63 bytes.
-func shortName(name string) string {
-	if len(name) <= 60 {
-		return name
+// maxKeyBytes is what the texts of one index entry may have together:
+// PostgreSQL takes no more than 2704 bytes, of which the organization and the
+// id need some.
+const maxKeyBytes = 2400
+
+// boundKeys limits the texts that stand in indexes, so that both databases
+// take the same values.
+func (t *table) boundKeys() {
+	for _, i := range t.indexes() {
+		var texts []*column
+		for _, name := range i.fields {
+			if c := t.byName[name]; c != nil && c.kind == kindText {
+				texts = append(texts, c)
+			}
+		}
+		for _, c := range texts {
+			if most := maxKeyBytes / len(texts); c.maxBytes == 0 || most < c.maxBytes {
+				c.maxBytes = most
+			}
+		}
 	}
-	return name[:43] + "_" + digest([]byte(name))[:16]
 }
 
 // indexSQL writes an index. Nulls come first, and other than in unique ones

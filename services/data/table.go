@@ -30,6 +30,8 @@ type column struct {
 	table string
 	// integer marks a number that an external table keeps in an integer column.
 	integer bool
+	// maxBytes bounds a text that stands in an index, 0 for none.
+	maxBytes int
 }
 
 // table is a definition made ready for use. It never changes after it was
@@ -139,6 +141,9 @@ func newTable(s object.Schema, present func(name string) bool) *table {
 		if index.unique {
 			t.uniques[index.name] = index.fields
 		}
+	}
+	if !s.External {
+		t.boundKeys()
 	}
 	t.search = searchable(&t.schema)
 	return t

@@ -99,6 +99,10 @@ func normalizeText(c *column, v any) (any, *FieldError) {
 }
 
 func checkLength(c *column, s string) *FieldError {
+	if c.maxBytes > 0 && len(s) > c.maxBytes {
+		return failWith(c, "max_length", fmt.Sprintf("must be ≤ %d bytes, because it is indexed (got %d)", c.maxBytes, len(s)),
+			map[string]any{"maxBytes": c.maxBytes, "actual": len(s)})
+	}
 	if c.MaxLength == nil && c.MinLength == nil {
 		return nil
 	}
