@@ -63,6 +63,11 @@ func TestSecrets(t *testing.T) {
 
 		_, err := b.Update(b.as, "sys_hook", created.ID, data.Record{"token": "secret:sec_00000000000000000000000000000000"}, data.Match{})
 		refused(t, err, `{"error":"token cannot take over a stored secret","code":"VALIDATION_FAILED","fields":[{"field":"token","code":"invalid_value","message":"token cannot take over a stored secret","label":"token"}],"object":"sys_hook"}`)
+		_, err = b.Create(b.as, "sys_hook", data.Record{"name": "a", "token": next})
+		if e := must2[*data.Error](t, err); e.Message != "token cannot take over a stored secret" {
+			t.Errorf("a reference on create: %v", err)
+		}
+		equal(t, "a mask on create", must(b.Create(b.as, "sys_hook", data.Record{"id": "masked", "name": "a", "token": data.Mask}))(t).Record["token"], nil)
 		_, err = b.Create(b.as, "sys_hook", data.Record{"name": "a", "token": strings.Repeat("x", 41)})
 		if e := must2[*data.Error](t, err); e.Message != "token must be ≤ 40 characters (got 41)" || e.Fields[0].Value != nil {
 			t.Errorf("too long: %+v", e)
@@ -94,6 +99,21 @@ func TestSecretsRollBack(t *testing.T) {
 			t.Fatalf("got %v, want UNIQUE_VIOLATION", err)
 		}
 		equal(t, "sealed rows", sealedRows(t, b.db), 1)
+	})
+}
+
+// A sealed value is bound to its reference: put under another one it does not
+// open.
+func TestSecretsAreBoundToTheirReference(t *testing.T) {
+	t.Parallel()
+	each(t, []object.Schema{hook()}, func(t *testing.T, b *bundle) {
+		one := must(b.Create(b.as, "sys_hook", data.Record{"name": "a", "token": "one"}))(t).Record["token"].(string)
+		two := must(b.Create(b.as, "sys_hook", data.Record{"name": "b", "token": "two"}))(t).Record["token"].(string)
+		id := func(ref string) string { return strings.TrimPrefix(ref, "secret:") }
+		exec(t, b.db, "UPDATE sys_secret SET sealed = (SELECT sealed FROM sys_secret WHERE id = $1) WHERE id = $2", id(one), id(two))
+		if text, err := b.Reveal(b.system, two); err == nil {
+			t.Errorf("another reference's value was opened: %q", text)
+		}
 	})
 }
 
