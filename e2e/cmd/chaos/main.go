@@ -1,0 +1,113 @@
+// Chaos kills a host at random moments on each dialect and checks that nothing
+// is lost, altered, or delivered twice without need.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net/url"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"time"
+
+	"github.com/objecthost/objecthost/e2e/chaos"
+	"github.com/objecthost/objecthost/e2e/proc"
+	"github.com/objecthost/objecthost/storage"
+	"github.com/objecthost/objecthost/storage/dsn"
+)
+
+func main() {
+	chaos.MaybeReceive()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "chaos:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) error {
+	rounds := flag.Int("rounds", 100, "kills on each dialect that hit records on their way")
+	dialect := flag.String("dialect", "both", "sqlite, postgres or both")
+	server := flag.String("postgres", defaultServer(), "PostgreSQL server; a schema of its own is made and dropped")
+	broken := flag.String("break", "", "build the host with a defect (acknowledge-early) that the run must find")
+	flag.Parse()
+	dir, err := os.MkdirTemp("", "chaos-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	var tags, env []string
+	if *broken != "" {
+		tags, env = []string{"faults"}, []string{"HOST_FAULT=" + *broken}
+	}
+	bin, err := proc.Build(ctx, dir, tags...)
+	if err != nil {
+		return err
+	}
+	total := chaos.Report{Phases: make(map[string]int)}
+	for _, name := range []string{"sqlite", "postgres"} {
+		if *dialect != "both" && *dialect != name {
+			continue
+		}
+		at := filepath.Join(dir, name)
+		if err := os.Mkdir(at, 0o700); err != nil {
+			return err
+		}
+		db, drop := "sqlite:"+filepath.Join(at, "host.db"), func() error { return nil }
+		if name == "postgres" {
+			if db, drop, err = schema(ctx, *server); err != nil {
+				return err
+			}
+		}
+		fmt.Printf("%s: %d kills\n", name, *rounds)
+		report, err := chaos.Run(ctx, chaos.Config{Bin: bin, DSN: db, Dir: at, Kills: *rounds, Env: env, Log: os.Stdout})
+		if dropErr := drop(); err == nil {
+			err = dropErr
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		fmt.Printf("%s: %s\n", name, report.Line())
+		total.Add(report)
+	}
+	fmt.Println(total.Line())
+	if !total.OK() {
+		return fmt.Errorf("a promise was broken")
+	}
+	return nil
+}
+
+func defaultServer() string {
+	if server := os.Getenv("HOST_TEST_POSTGRES"); server != "" {
+		return server
+	}
+	return "postgres://postgres@127.0.0.1:5432/postgres?sslmode=disable"
+}
+
+// schema makes a schema and returns the DSN that leads into it.
+func schema(ctx context.Context, server string) (string, func() error, error) {
+	admin, err := dsn.Open(ctx, server, storage.Config{MaxConns: 1})
+	if err != nil {
+		return "", nil, err
+	}
+	name := fmt.Sprintf("chaos_%d", time.Now().UnixNano())
+	if _, err := admin.Write(ctx).ExecContext(ctx, "CREATE SCHEMA "+name); err != nil {
+		return "", nil, err
+	}
+	inside, err := url.Parse(server)
+	if err != nil {
+		return "", nil, err
+	}
+	query := inside.Query()
+	query.Set("search_path", name)
+	inside.RawQuery = query.Encode()
+	return inside.String(), func() error {
+		ctx := context.WithoutCancel(ctx)
+		_, err := admin.Write(ctx).ExecContext(ctx, "DROP SCHEMA "+name+" CASCADE")
+		return errors.Join(err, admin.Close())
+	}, nil
+}
