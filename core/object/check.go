@@ -63,6 +63,7 @@ type checker struct {
 	schema *Schema
 }
 
+// name checks a machine name.
 func (c *checker) name(path, name string) {
 	switch {
 	case name == "":
@@ -74,12 +75,14 @@ func (c *checker) name(path, name string) {
 	}
 }
 
+// oneOf checks an optional word.
 func (c *checker) oneOf(path, value string, allowed ...string) {
 	if value != "" && !slices.Contains(allowed, value) {
 		c.add(path, fmt.Sprintf("%q is not one of: %s", value, strings.Join(allowed, ", ")))
 	}
 }
 
+// header checks everything but fields and indexes.
 func (c *checker) header() {
 	s := c.schema
 	c.name("name", s.Name)
@@ -111,12 +114,14 @@ func (c *checker) header() {
 	}
 }
 
+// known checks that a name is a field, or one that every object gets.
 func (c *checker) known(path, name string) {
 	if _, ok := c.schema.Field(name); !ok && !SystemField(name) {
 		c.add(path, fmt.Sprintf("%q is not a field of the object", name))
 	}
 }
 
+// fields checks the fields and what they are called.
 func (c *checker) fields() {
 	if len(c.schema.Fields) == 0 {
 		c.add("fields", "must hold at least one field")
@@ -140,6 +145,7 @@ func (c *checker) fields() {
 	}
 }
 
+// field checks one field. A wrong type ends it: nothing else can be judged then.
 func (c *checker) field(f *Field, path string) {
 	switch {
 	case f.Type == "":
@@ -178,6 +184,8 @@ func (c *checker) field(f *Field, path string) {
 	}
 }
 
+// bounds checks lengths, numbers of digits and limits, and that the type has
+// them at all: a bound that does nothing is a mistake of the author.
 func (c *checker) bounds(f *Field, path string) {
 	for _, n := range []struct {
 		key   string
@@ -209,6 +217,8 @@ func (c *checker) bounds(f *Field, path string) {
 	}
 }
 
+// number reads a limit. Exponents are bounded before big.Rat sees them: it would
+// write 1e999999999 out.
 func (c *checker) number(path string, n json.Number, f *Field) (*big.Rat, bool) {
 	if n == "" {
 		return nil, false
@@ -231,6 +241,8 @@ func (c *checker) number(path string, n json.Number, f *Field) (*big.Rat, bool) 
 	return r, ok
 }
 
+// options checks choices. Commas are refused in values because lists may be
+// written with commas in between.
 func (c *checker) options(f *Field, path string) {
 	switch {
 	case f.Type.HasOptions() && f.Type != Tags && len(f.Options) == 0:
@@ -253,6 +265,7 @@ func (c *checker) options(f *Field, path string) {
 	}
 }
 
+// reference checks what a lookup points at and what a delete of it does.
 func (c *checker) reference(f *Field, path string) {
 	isLookup := f.Type == Lookup || f.Type == MasterDetail
 	switch {
@@ -280,6 +293,7 @@ func (c *checker) reference(f *Field, path string) {
 
 var autonumberFormat = regexp.MustCompile(`^[^{}]*\{0{1,18}\}[^{}]*$`)
 
+// format checks the two types that have one.
 func (c *checker) format(f *Field, path string) {
 	switch {
 	case f.Format == "":
@@ -294,6 +308,7 @@ func (c *checker) format(f *Field, path string) {
 	}
 }
 
+// indexes checks the declared indexes.
 func (c *checker) indexes() {
 	for i, index := range c.schema.Indexes {
 		path := fmt.Sprintf("indexes[%d]", i)

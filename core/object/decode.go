@@ -17,6 +17,7 @@ type Problem struct {
 	Message string
 }
 
+// String is the problem with its path in front.
 func (p Problem) String() string {
 	if p.Path == "" {
 		return p.Message
@@ -31,6 +32,7 @@ type InvalidError struct {
 	Problems []Problem
 }
 
+// Error lists all problems in one line.
 func (e *InvalidError) Error() string {
 	parts := make([]string, len(e.Problems))
 	for i, p := range e.Problems {
@@ -93,6 +95,7 @@ func typeMessage(err error) string {
 	return err.Error()
 }
 
+// nameIn finds the name in a definition that does not decode.
 func nameIn(raw []byte) string {
 	var in struct{ Name any }
 	_ = json.Unmarshal(raw, &in)
@@ -103,6 +106,7 @@ func nameIn(raw []byte) string {
 // decoder looks for keys that no type knows.
 type decoder struct{ problems []Problem }
 
+// add notes a problem.
 func (d *decoder) add(path, message string) {
 	d.problems = append(d.problems, Problem{Path: path, Message: message})
 }
@@ -131,6 +135,7 @@ func (d *decoder) object(raw json.RawMessage, t reflect.Type, path string) {
 	}
 }
 
+// value goes down into whatever holds keys of its own.
 func (d *decoder) value(raw json.RawMessage, t reflect.Type, path string) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -158,6 +163,7 @@ func (d *decoder) value(raw json.RawMessage, t reflect.Type, path string) {
 	}
 }
 
+// mapOf checks the values of a map whose keys are free.
 func (d *decoder) mapOf(raw json.RawMessage, elem reflect.Type, path string) {
 	keys, values, err := orderedObject(raw)
 	if err != nil {
@@ -169,6 +175,7 @@ func (d *decoder) mapOf(raw json.RawMessage, elem reflect.Type, path string) {
 	}
 }
 
+// jsonNames lists the keys that a struct takes.
 func jsonNames(t reflect.Type) map[string]reflect.Type {
 	names := make(map[string]reflect.Type, t.NumField())
 	for i := range t.NumField() {
@@ -180,6 +187,7 @@ func jsonNames(t reflect.Type) map[string]reflect.Type {
 	return names
 }
 
+// join appends a key to a path.
 func join(path, key string) string {
 	if path == "" {
 		return key
