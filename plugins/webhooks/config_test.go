@@ -142,7 +142,7 @@ func TestCase_CFG_04_rotation_kills_no_waiting_row(t *testing.T) {
 		n.update(t, ObjectName, id, data.Record{"signing_secret": "new"})
 		_, err = n.plugin.service.Redeliver(system(t), d.ID, false)
 		fatal(t, err)
-		got, err := r.WaitFor(t.Context(), 2)
+		got, err := waitFor(t, r, 2)
 		fatal(t, err)
 		if last := got[1]; last.Header.Get("X-Objectstack-Signature") != signature("new", last.Body) ||
 			last.Header.Get("X-Objectstack-Signature-Previous") != "" || string(last.Body) != string(req.Body) {
@@ -214,6 +214,11 @@ func TestCase_CFG_07_rows_of_other_organizations_are_not_found(t *testing.T) {
 		}
 		if _, err := n.plugin.service.Redeliver(in("o1"), d.ID, false); err != nil {
 			t.Errorf("redeliver of one's own: %v", err)
+		}
+		// Nor does it show whether the foreign webhook is still there.
+		fatal(t, n.engine.Delete(in("o1"), ObjectName, made.ID, data.Match{}))
+		if _, err := n.plugin.service.Redeliver(in("o2"), d.ID, false); !errors.Is(err, messaging.ErrNotFound) {
+			t.Errorf("redeliver of a deleted webhook's row: %v", err)
 		}
 	})
 }
@@ -390,7 +395,7 @@ func TestCase_SEC_05_first_event_after_a_start(t *testing.T) {
 		for range 20 {
 			next.create(t, "account", data.Record{"name": "a"})
 		}
-		got, err := r.WaitFor(t.Context(), 20)
+		got, err := waitFor(t, r, 20)
 		fatal(t, err)
 		for _, req := range got {
 			if req.Header.Get("X-Objectstack-Signature") != signature("s", req.Body) || req.Header.Get("X-A") != "b" {
@@ -414,7 +419,7 @@ func TestCase_SEC_06_clear_text_of_earlier_releases_is_moved(t *testing.T) {
 			t.Errorf("after the start: %s", dump)
 		}
 		next.create(t, "account", data.Record{"name": "a"})
-		got, err := r.WaitFor(t.Context(), 1)
+		got, err := waitFor(t, r, 1)
 		fatal(t, err)
 		if req := got[0]; req.Header.Get("X-Objectstack-Signature") != signature("s3cret", req.Body) || req.Header.Get("X-A") != "s3cret-b" {
 			t.Errorf("webhook %s: headers %v", id, req.Header)

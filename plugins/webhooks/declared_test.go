@@ -122,7 +122,7 @@ func TestCase_EVT_13_declared_webhooks(t *testing.T) {
 			t.Errorf("row %v", first)
 		}
 		n.create(t, "account", data.Record{"name": "a"})
-		got, err := r.WaitFor(t.Context(), 1)
+		got, err := waitFor(t, r, 1)
 		fatal(t, err)
 		if req := got[0]; req.Header.Get("X-Objectstack-Signature") != signature("s3cret", req.Body) || req.Header.Get("X-Team") != "crm" {
 			t.Errorf("headers %v", req.Header)

@@ -12,6 +12,20 @@
 //	record event ───────► deliveries + log position   one transaction
 //	delivery.finished ──► webhook switched off        one transaction
 //
+// What a webhook listens to: object_name is the exact name of an object that
+// exists (" account" and "Account" are refused, with a hint), or empty for every
+// object that is no system object. Only the host's own declarations may name an
+// object that is yet to come. Without triggers a webhook matches nothing, which
+// the log says once per save. An inactive webhook matches nothing and its
+// waiting deliveries are held; a paused one goes on matching and holds all.
+//
+// What it sends: the event with object, recordId or matched, action and
+// timestamp at the end; payloadFields reduces its records to the named fields,
+// an empty list keeps all. The definition's authentication wins over a custom
+// header of the same name. A secret, header map or definition that cannot be
+// read parks the webhook's deliveries: they are stored dead with the reason, and
+// sent only once they can be signed.
+//
 // Subscriptions are cached and compiled. Every webhook write bumps a version
 // row in its own transaction, and every match transaction reads it first, so
 // that an event whose transaction starts after a webhook's write committed, on

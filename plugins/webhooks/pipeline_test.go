@@ -22,7 +22,7 @@ func TestDeliveriesForCreateUpdateDelete(t *testing.T) {
 		if err := n.engine.Delete(system(t), "account", id, data.Match{}); err != nil {
 			t.Fatal(err)
 		}
-		got, err := r.WaitFor(t.Context(), 3)
+		got, err := waitFor(t, r, 3)
 		fatal(t, err)
 		for i, want := range []struct{ event, action string }{
 			{"data.record.created", "created"}, {"data.record.updated", "updated"}, {"data.record.deleted", "deleted"},

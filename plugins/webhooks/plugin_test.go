@@ -62,7 +62,7 @@ func TestPluginInAKernel(t *testing.T) {
 		fatal(t, k.Start(ctx))
 		_, err = engine.Create(system(t), "account", data.Record{"name": "a"})
 		fatal(t, err)
-		got, err := r.WaitFor(ctx, 1)
+		got, err := waitFor(t, r, 1)
 		fatal(t, err)
 		if in := body(t, got[0]); in["action"] != "created" || in["object"] != "account" {
 			t.Errorf("body %s", got[0].Body)

@@ -190,7 +190,10 @@ func readObject(req *http.Request) (members, error) {
 }
 
 func answer(w http.ResponseWriter, data any) {
-	writeJSON(w, http.StatusOK, map[string]any{"success": true, "data": data})
+	writeJSON(w, http.StatusOK, struct {
+		Success bool `json:"success"`
+		Data    any  `json:"data"`
+	}{true, data})
 }
 
 // refuse answers an error in the wrapped envelope. What the caller cannot mend
@@ -203,9 +206,10 @@ func (r *routes) refuse(w http.ResponseWriter, req *http.Request, err error) {
 		}
 		known = &apiError{http.StatusInternalServerError, "INTERNAL_ERROR", "Internal server error"}
 	}
-	writeJSON(w, known.status, map[string]any{
-		"success": false, "error": map[string]any{"code": known.code, "message": known.message},
-	})
+	writeJSON(w, known.status, struct {
+		Success bool `json:"success"`
+		Error   any  `json:"error"`
+	}{false, map[string]any{"code": known.code, "message": known.message}})
 }
 
 func writeJSON(w http.ResponseWriter, status int, body any) {

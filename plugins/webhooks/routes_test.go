@@ -146,7 +146,7 @@ func TestRedeliverOfOtherSources(t *testing.T) {
 		if status, _, answer := n.call(t, user, "/api/v1/webhooks/redeliver", `{"deliveryId":"`+sent.ID+`"}`); status != 200 {
 			t.Errorf("%d %v", status, answer)
 		}
-		_, err = r.WaitFor(t.Context(), 2)
+		_, err = waitFor(t, r, 2)
 		fatal(t, err)
 	})
 }

@@ -295,3 +295,11 @@ func body(t testing.TB, r messagingtest.Request) map[string]any {
 func asUser(t testing.TB) context.Context {
 	return identity.With(t.Context(), identity.Principal{UserID: "u1"})
 }
+
+// waitFor waits until a receiver has got n requests.
+func waitFor(t testing.TB, r *messagingtest.Receiver, n int) ([]messagingtest.Request, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), wide)
+	defer cancel()
+	return r.WaitFor(ctx, n)
+}
