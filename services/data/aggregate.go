@@ -24,6 +24,8 @@ type Aggregation struct {
 
 var aliasPattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,59}$`)
 
+// aggregations reads [{"function", "field", "alias"}] and checks the shape only;
+// whether functions and fields go together is seen when the query runs.
 func (p *queryParser) aggregations(raw []byte) ([]Aggregation, error) {
 	value, err := DecodeJSON(raw)
 	list, ok := value.([]any)
@@ -146,6 +148,8 @@ func (t *table) plan(q Query) (groups []*column, aggs []aggregation, virtual *ta
 	return groups, aggs, virtual, nil
 }
 
+// aggregation checks one aggregation against the object and works out the kind
+// of its result: that of the field for min and max, a number for the others.
 func (t *table) aggregation(a Aggregation) (aggregation, error) {
 	agg := aggregation{Aggregation: a}
 	refuse := func(format string, args ...any) (aggregation, error) {
@@ -262,6 +266,8 @@ func (e *Engine) groups(ctx context.Context, t *table, p predicate, groups []*co
 	return records, rows.Err()
 }
 
+// countSQL counts what the aggregation is about. Sums and averages count as
+// well: an average is their sum over this count.
 func countSQL(a aggregation) string {
 	switch {
 	case a.source == nil:

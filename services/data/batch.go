@@ -107,6 +107,8 @@ type batchRun struct {
 	failed int
 }
 
+// do prepares all records first: a batch whose records are wrong costs no
+// transaction, and handlers run outside of one.
 func (r *batchRun) do(ctx context.Context) error {
 	r.failed = -1
 	stop := r.request.Options.Atomic || !r.request.Options.ContinueOnError
@@ -250,6 +252,8 @@ func (r *batchRun) distinct(live []int) bool {
 	return true
 }
 
+// oneByOne writes every record in a transaction of its own. It is the slow way
+// that finds out which records are to blame.
 func (r *batchRun) oneByOne(ctx context.Context, live []int, stop bool) error {
 	for _, i := range live {
 		var failed int
@@ -327,6 +331,8 @@ func (r *batchRun) apply(ctx context.Context, indexes []int) (failed int, err er
 	return failed, nil
 }
 
+// done notes a written record. The note stands even when a rollback follows;
+// result blames such rows afterwards.
 func (r *batchRun) done(i int, record Record) {
 	p := r.prepared[i]
 	r.rows[i] = BatchRow{ID: p.id, Success: true, Index: i}
@@ -400,6 +406,7 @@ func (r *batchRun) atomic(ctx context.Context) error {
 	return ignore(err, errAtomic)
 }
 
+// ignore swallows one expected error.
 func ignore(err, target error) error {
 	if errors.Is(err, target) {
 		return nil
@@ -436,6 +443,8 @@ func (r *batchRun) result() *BatchResult {
 	return out
 }
 
+// blame marks a row as not written for a reason that lies elsewhere, which is
+// why it carries no HTTP status.
 func (row *BatchRow) blame(code, message string) {
 	row.Success, row.Data = false, nil
 	row.Errors = []BatchError{{Code: code, Message: message}}

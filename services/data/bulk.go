@@ -42,6 +42,9 @@ func (e *Engine) UpdateWhere(ctx context.Context, objectName string, where Filte
 	return matched, unrow(err)
 }
 
+// updateWhere runs the one statement. Versions grow per record also here: a
+// record whose version is ahead of the clock goes one further, which SQL has to
+// work out because no record is read.
 func (e *Engine) updateWhere(ctx context.Context, t *table, p predicate, d *draft) (int64, error) {
 	now := e.now()
 	changes := clone(d.values)
@@ -112,6 +115,8 @@ func (e *Engine) DeleteWhere(ctx context.Context, objectName string, where Filte
 	return matched, unrow(err)
 }
 
+// deleteWhere is one statement as well where nothing hangs on the records.
+// Else they are read and locked first, so that references are followed.
 func (e *Engine) deleteWhere(ctx context.Context, t *table, p predicate) (int64, error) {
 	now := e.now()
 	var matched int64
@@ -151,6 +156,7 @@ func (e *Engine) plain(t *table) bool {
 	return !t.trash && len(t.sealed) == 0 && len(e.parents[t.name()]) == 0
 }
 
+// deleteLoaded deletes locked records without events of their own.
 func (e *Engine) deleteLoaded(ctx context.Context, t *table, records []Record) error {
 	if len(records) == 0 {
 		return nil

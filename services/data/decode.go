@@ -54,10 +54,14 @@ func DecodeRecord(data []byte) (Record, error) {
 	return record, nil
 }
 
+// badJSON wraps a decoder's complaint; it tells about the text's form and never
+// quotes more of it than a key.
 func badJSON(err error) *Error {
 	return &Error{Code: CodeInvalidRequest, Message: "invalid JSON: " + err.Error(), cause: err}
 }
 
+// decodeValue builds the value token by token, because json.Unmarshal lets a
+// key come twice and keeps the last.
 func decodeValue(dec *json.Decoder, depth int) (any, error) {
 	if depth > maxDepth {
 		return nil, fmt.Errorf("nested deeper than %d levels", maxDepth)

@@ -28,6 +28,7 @@ func (e *Engine) Delete(ctx context.Context, objectName, id string, match Match)
 	return err
 }
 
+// prepareDelete runs the handlers on the stored record.
 func (e *Engine) prepareDelete(ctx context.Context, t *table, id string, match Match) (*prepared, error) {
 	p := &prepared{op: OpDelete, id: id, ifMatch: match.IfMatch}
 	if !e.hasBefore(t.name()) {
@@ -57,6 +58,7 @@ func (e *Engine) Purge(ctx context.Context, objectName, id string) error {
 // records that point at each other come to an end.
 type deleting map[string]map[string]bool
 
+// add reports whether the record was not yet among those to be deleted.
 func (d deleting) add(object, id string) bool {
 	if d[object][id] {
 		return false
@@ -93,6 +95,7 @@ func (e *Engine) deleteRows(ctx context.Context, t *table, rows []*row, gone del
 	return e.announce(ctx, t, now, changesOf(t, rows))
 }
 
+// changesOf are the changes that deletes tell of: the records as they were.
 func changesOf(t *table, rows []*row) []*Change {
 	changes := make([]*Change, len(rows))
 	for i, r := range rows {
@@ -101,6 +104,8 @@ func changesOf(t *table, rows []*row) []*Change {
 	return changes
 }
 
+// trashRows marks records as deleted. The version grows, so that a later
+// undelete never repeats one.
 func (e *Engine) trashRows(ctx context.Context, t *table, rows []*row, now time.Time) error {
 	for _, r := range rows {
 		r.changes = Record{"deleted_at": event.FormatTime(now), "deleted_by": userOf(ctx)}
@@ -110,6 +115,7 @@ func (e *Engine) trashRows(ctx context.Context, t *table, rows []*row, now time.
 	return e.writeRows(ctx, t, rows)
 }
 
+// removeRows deletes the rows and the secrets that they hold.
 func (e *Engine) removeRows(ctx context.Context, t *table, rows []*row) error {
 	var refs []string
 	for chunk := range slices.Chunk(rows, 5000) {
@@ -152,6 +158,9 @@ func (e *Engine) followReferences(ctx context.Context, t *table, ids []string, t
 	return nil
 }
 
+// follow handles the records that point at any of ids by one field. They are
+// locked before anything is decided; writers of new references hold a share of
+// the target's lock, so none can slip in between.
 func (e *Engine) follow(ctx context.Context, t *table, ref reference, behavior string, ids []string, gone deleting) error {
 	values := make([]any, len(ids))
 	for i, id := range ids {
@@ -184,6 +193,8 @@ func (e *Engine) follow(ctx context.Context, t *table, ref reference, behavior s
 	return e.forget(ctx, ref, points)
 }
 
+// followRows applies the behaviour to the locked records, with an event for
+// each of them.
 func (e *Engine) followRows(ctx context.Context, t *table, ref reference, behavior string, rows []*row, ids []string, gone deleting) error {
 	switch behavior {
 	case object.Restrict:

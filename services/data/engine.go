@@ -100,6 +100,8 @@ func (e *Engine) now() time.Time { return e.clock().UTC().Truncate(time.Millisec
 // DB is the database of the engine, for work that is to commit with a write.
 func (e *Engine) DB() *storage.DB { return e.db }
 
+// table finds a definition. Tables are never changed once they are registered,
+// so the answer stays good without the lock.
 func (e *Engine) table(name string) (*table, error) {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
@@ -216,6 +218,7 @@ func newID() string {
 	return string(raw[:])
 }
 
+// digest is a hex SHA-256.
 func digest(text []byte) string {
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:])

@@ -56,6 +56,7 @@ type Error struct {
 	cause error
 }
 
+// Error is for logs; clients get Message alone.
 func (e *Error) Error() string {
 	if e.Object == "" {
 		return fmt.Sprintf("%s: %s", e.Code, e.Message)
@@ -125,6 +126,7 @@ func Invalid(object string, fields ...FieldError) *Error {
 	return &Error{Code: CodeValidationFailed, Object: object, Fields: fields, Message: strings.Join(messages, "; ")}
 }
 
+// The messages of the following errors are part of the wire protocol.
 func errObject(name string) *Error {
 	return &Error{Code: CodeObjectNotFound, Object: name, Message: fmt.Sprintf("Object '%s' is not registered", name)}
 }
@@ -137,6 +139,7 @@ func errUnknownField(object, field string) *Error {
 	return &Error{Code: CodeInvalidField, Object: object, Field: field, Message: fmt.Sprintf("Unknown field '%s' on object '%s'", field, object)}
 }
 
+// errStale tells the loser of a race both versions and the record that won.
 func errStale(object, id, current, expected string, record Record) *Error {
 	return &Error{
 		Code: CodeConcurrentUpdate, Object: object, CurrentVersion: current, CurrentRecord: record,

@@ -43,6 +43,8 @@ func Not(f Filter) Filter { return Filter{&negation{f.node}} }
 // FieldRef as a value of [Where] stands for another field of the record.
 type FieldRef string
 
+// join drops parts that select everything from a conjunction. A disjunction
+// keeps them: one such part makes the whole select everything.
 func join(or bool, filters []Filter) Filter {
 	l := &logic{or: or}
 	for _, f := range filters {

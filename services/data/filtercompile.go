@@ -59,15 +59,22 @@ type compiler struct {
 	values int
 }
 
+// compile checks a filter and brings it into the form that SQL and the
+// evaluation in memory share: negations stand at the leaves only, so that three
+// valued logic never meets a NOT around a group. now is what NOW() stands for.
 func (t *table) compile(f Filter, slot string, now time.Time) (predicate, error) {
 	c := compiler{table: t, slot: slot, now: now}
 	return c.node(f.node, false, 0)
 }
 
+// bad is an INVALID_FILTER. Its message names the field; the error's Field stays
+// empty, as clients know it.
 func (c *compiler) bad(format string, args ...any) *Error {
 	return &Error{Code: CodeInvalidFilter, Object: c.table.name(), Message: fmt.Sprintf(format, args...)}
 }
 
+// node compiles a condition; negate tells that an odd number of negations stands
+// around it. By De Morgan a negated group turns into the other kind.
 func (c *compiler) node(n node, negate bool, depth int) (predicate, error) {
 	if depth > maxFilterDepth {
 		return nil, c.bad("The filter is nested deeper than %d levels.", maxFilterDepth)
@@ -116,6 +123,7 @@ func simplify(g *group) predicate {
 	}
 }
 
+// comparison resolves the field and hands over to the operator's family.
 func (c *compiler) comparison(n *comparison, negate bool) (predicate, error) {
 	column, ok := c.table.visible(n.field)
 	if !ok {
@@ -163,6 +171,8 @@ func (c *compiler) comparison(n *comparison, negate bool) (predicate, error) {
 	}
 }
 
+// equal compiles $eq and $ne. On a list a scalar asks whether the list holds
+// it, an array compares with the whole list in its order.
 func (c *compiler) equal(l *leaf, n *comparison) (predicate, error) {
 	if n.value == nil {
 		l.test = testNull
@@ -188,6 +198,7 @@ func (c *compiler) equal(l *leaf, n *comparison) (predicate, error) {
 	return c.operand(l, n)
 }
 
+// order compiles $gt, $gte, $lt and $lte for kinds that have an order.
 func (c *compiler) order(l *leaf, n *comparison) (predicate, error) {
 	switch l.column.kind {
 	case kindJSON, kindList, kindBool:
@@ -219,6 +230,8 @@ func (c *compiler) operand(l *leaf, n *comparison) (predicate, error) {
 	return l, nil
 }
 
+// between is both comparisons; negated it is their negations, one of which has
+// to hold.
 func (c *compiler) between(n *comparison, column *column, negate bool) (predicate, error) {
 	pair, ok := n.value.([]any)
 	if !ok || len(pair) != 2 || pair[0] == nil || pair[1] == nil {
@@ -235,6 +248,8 @@ func (c *compiler) between(n *comparison, column *column, negate bool) (predicat
 	return g, nil
 }
 
+// in compiles $in and $nin. On a list they ask whether it holds any of the
+// values. An empty array is a constant: SQL has no empty IN ().
 func (c *compiler) in(l *leaf, n *comparison) (predicate, error) {
 	list, ok := n.value.([]any)
 	if !ok {
@@ -266,6 +281,8 @@ func (c *compiler) in(l *leaf, n *comparison) (predicate, error) {
 	return l, nil
 }
 
+// text compiles the operators on texts, and membership for lists. Letter case
+// is folded here once, so that the databases fold the column only.
 func (c *compiler) text(l *leaf, n *comparison) (predicate, error) {
 	text, ok := n.value.(string)
 	if !ok {
@@ -305,10 +322,13 @@ func (c *compiler) text(l *leaf, n *comparison) (predicate, error) {
 	return l, nil
 }
 
+// inapplicable refuses an operator that has no meaning for the field's type.
 func (c *compiler) inapplicable(n *comparison, column *column) error {
 	return c.bad("Operator \"%s\" cannot be applied to field \"%s\" of type %s.", n.op, n.field, column.Type)
 }
 
+// storable refuses texts that no column can hold: PostgreSQL would fail on
+// them where SQLite finds nothing.
 func (c *compiler) storable(n *comparison, text string) error {
 	if !storable(text) {
 		return c.bad("The value for field \"%s\" holds invalid UTF-8 or a NUL character.", n.field)

@@ -99,8 +99,10 @@ func compareValues(k kind, a, b any) int {
 	}
 }
 
+// boolOrder puts false before true.
 func boolOrder(a, b bool) int { return cmp.Compare(boolInt(a), boolInt(b)) }
 
+// jsonText is the stored form of a list, which filters carry as text already.
 func jsonText(v any) string {
 	if text, ok := v.(string); ok {
 		return text

@@ -50,10 +50,12 @@ func parseFilter(t *table, raw json.RawMessage, slot string) (Filter, error) {
 
 type filterParser struct{ object string }
 
+// bad is an INVALID_FILTER about the filter's shape.
 func (p *filterParser) bad(format string, args ...any) *Error {
 	return &Error{Code: CodeInvalidFilter, Object: p.object, Message: fmt.Sprintf(format, args...)}
 }
 
+// value reads a condition in either spelling; they may be nested in each other.
 func (p *filterParser) value(v any) (Filter, error) {
 	switch v := v.(type) {
 	case nil:
@@ -96,6 +98,7 @@ func (p *filterParser) conditions(m map[string]any) (Filter, error) {
 	return And(parts...), nil
 }
 
+// logic reads the array behind $and or $or.
 func (p *filterParser) logic(key string, v any) (Filter, error) {
 	list, ok := v.([]any)
 	if !ok {
@@ -225,6 +228,8 @@ func (p *filterParser) array(list []any) (Filter, error) {
 	return Where(first, op, value), nil
 }
 
+// list reads conditions that stand in an array. Anything else in it is refused:
+// a forgotten bracket must not widen a filter.
 func (p *filterParser) list(items []any, or bool) (Filter, error) {
 	parts := make([]Filter, len(items))
 	for i, item := range items {
@@ -245,6 +250,7 @@ func (p *filterParser) list(items []any, or bool) (Filter, error) {
 	return And(parts...), nil
 }
 
+// quoted shows a value in an error, unless it is long.
 func quoted(v any) string {
 	text, err := encodeJSON(v)
 	if err != nil || len(text) > 80 {
@@ -271,6 +277,7 @@ func describe(v any) string {
 	}
 }
 
+// sortedKeys makes whatever is derived from a map the same every time.
 func sortedKeys[V any](m map[string]V) []string {
 	keys := make([]string, 0, len(m))
 	for key := range m {

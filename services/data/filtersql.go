@@ -15,6 +15,8 @@ type builder struct {
 	postgres bool
 }
 
+// text appends SQL. Nothing that a caller wrote may pass through it other than
+// names of defined fields.
 func (b *builder) text(parts ...string) {
 	for _, part := range parts {
 		b.WriteString(part)
@@ -31,6 +33,8 @@ func (b *builder) arg(k kind, v any) {
 	b.text("$", strconv.Itoa(len(b.args)), "::", castOf(k))
 }
 
+// castOf names the parameter's type for PostgreSQL, which would take every text
+// parameter for text.
 func castOf(k kind) string {
 	switch k {
 	case kindDecimal:
@@ -71,6 +75,8 @@ func (b *builder) where(p predicate) {
 	}
 }
 
+// leaf writes a test in two-valued logic: a negated one says in words that null
+// counts.
 func (b *builder) leaf(l *leaf) {
 	name := quote(l.column.Name)
 	if l.test == testNull {
@@ -94,6 +100,7 @@ func (b *builder) leaf(l *leaf) {
 	b.text("))")
 }
 
+// test writes the condition that is null or false for a null field.
 func (b *builder) test(l *leaf, name string) {
 	switch l.test {
 	case testIn:
@@ -153,6 +160,7 @@ func (b *builder) operand(c *column, value any) {
 	b.arg(c.kind, value)
 }
 
+// boolInt is how SQLite keeps booleans.
 func boolInt(flag bool) int64 {
 	if flag {
 		return 1
@@ -160,6 +168,7 @@ func boolInt(flag bool) int64 {
 	return 0
 }
 
+// position finds a text literally: no pattern, no escaping.
 func (b *builder) position(name string, needle any) {
 	if b.postgres {
 		b.text("strpos(", name, ", ")
@@ -208,6 +217,8 @@ func successor(prefix string) (string, bool) {
 	return "", false
 }
 
+// ends compares the last characters. A text shorter than the suffix is compared
+// as a whole and differs.
 func (b *builder) ends(name, suffix string) {
 	if suffix == "" {
 		b.text(name, " IS NOT NULL")

@@ -77,6 +77,7 @@ func (e *Engine) Get(ctx context.Context, object, id string, fields ...string) (
 	return t.project(t.present(record, false), fields), nil
 }
 
+// project keeps the given fields, all of them for none given.
 func (t *table) project(record Record, fields []string) Record {
 	if len(fields) == 0 {
 		return record
@@ -88,6 +89,7 @@ func (t *table) project(record Record, fields []string) Record {
 	return out
 }
 
+// checkSelect refuses fields that callers cannot see.
 func (t *table) checkSelect(fields []string) error {
 	for _, name := range fields {
 		if _, ok := t.visible(name); !ok {
@@ -210,6 +212,8 @@ func (t *table) order(sorts []Sort) ([]Sort, error) {
 	return append(out, Sort{Field: "id", Desc: desc}), nil
 }
 
+// orderBy writes the sort with nulls first ascending on both dialects, in the
+// words that the indexes were made with.
 func (b *builder) orderBy(sorts []Sort) {
 	b.text(" ORDER BY ")
 	for i, s := range sorts {
@@ -283,6 +287,8 @@ func (e *Engine) page(ctx context.Context, t *table, q Query, p predicate, order
 	return page, nil
 }
 
+// setTotal tells the total, or that it is above the bound. Without a limit all
+// matches were read, so that their number is always exact.
 func (p *Page) setTotal(q Query, total int) {
 	switch {
 	case q.NoCount:
@@ -301,12 +307,16 @@ func (t *table) wanted(q Query) []string {
 	return append(slices.Clone(q.Fields), q.Expand...)
 }
 
+// count writes a subquery that stops counting above the bound: the cost of a
+// total does not grow with the table.
 func (e *Engine) count(b *builder, t *table, p predicate) {
 	b.text("(SELECT count(*) FROM (SELECT 1 FROM ", quote(t.name()), " WHERE ")
 	b.where(p)
 	b.text(" LIMIT ", itoa(MaxTotal+1), ") AS matches)")
 }
 
+// countAlone counts for a page beyond the last record, which has no row to carry
+// the total.
 func (e *Engine) countAlone(ctx context.Context, t *table, p predicate) (int, error) {
 	b := e.builder()
 	b.text("SELECT ")
@@ -366,6 +376,7 @@ func (e *Engine) expand(ctx context.Context, t *table, records []Record, names [
 	return nil
 }
 
+// expanded replaces the ids that were found.
 func expanded(value any, found map[string]Record) any {
 	if list, ok := value.([]any); ok {
 		out := make([]any, len(list))

@@ -75,6 +75,8 @@ func (e *Engine) WithinWrite(object string, handler func(context.Context, *Chang
 	e.within[object] = append(e.within[object], handler)
 }
 
+// handlers lists those of every object before those of the given one, in a
+// slice of its own: no lock is held while they run.
 func handlers[H any](e *Engine, registered map[string][]H, object string) []H {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
@@ -82,6 +84,7 @@ func handlers[H any](e *Engine, registered map[string][]H, object string) []H {
 	return append(all[:len(all):len(all)], own...)
 }
 
+// runBefore stops at the first refusal and hands it on as it is.
 func (e *Engine) runBefore(ctx context.Context, w *Write) error {
 	for _, handler := range handlers(e, e.before, w.Object) {
 		if err := handler(ctx, w); err != nil {
@@ -91,8 +94,10 @@ func (e *Engine) runBefore(ctx context.Context, w *Write) error {
 	return nil
 }
 
+// hasBefore tells whether the stored record has to be read for handlers.
 func (e *Engine) hasBefore(object string) bool { return len(handlers(e, e.before, object)) > 0 }
 
+// runWithin shows changes to the handlers, one after the other.
 func (e *Engine) runWithin(ctx context.Context, changes ...*Change) error {
 	for _, change := range changes {
 		for _, handler := range handlers(e, e.within, change.Object) {

@@ -82,6 +82,7 @@ type queryParser struct {
 
 type param struct{ name, value string }
 
+// bad is an error about the query as a whole.
 func (p *queryParser) bad(code, format string, args ...any) *Error {
 	return &Error{Code: code, Object: p.table.name(), Message: fmt.Sprintf(format, args...)}
 }
@@ -112,6 +113,8 @@ func (p *queryParser) fold(params url.Values) (map[string]param, error) {
 	return given, nil
 }
 
+// equality reads a parameter that is not reserved as a filter on the field of
+// its name.
 func (p *queryParser) equality(name string, values []string) (Filter, error) {
 	if _, ok := p.table.visible(name); !ok {
 		message := fmt.Sprintf("Unknown field '%s' on object '%s'. Query parameters that are not reserved are read as field filters, so an unknown name can only match zero records.", name, p.table.name())
@@ -128,6 +131,8 @@ func (p *queryParser) equality(name string, values []string) (Filter, error) {
 	return f, err
 }
 
+// param reads one slot of a GET. Field names are checked here, so that a fault
+// is told with the spelling that the caller used.
 func (p *queryParser) param(slot, name, value string) (err error) {
 	q := &p.query
 	switch slot {
@@ -170,6 +175,7 @@ func (p *queryParser) param(slot, name, value string) (err error) {
 	return err
 }
 
+// splitNames splits at commas and drops what is empty.
 func splitNames(text string) []string {
 	names := strings.Split(text, ",")
 	for i := range names {
@@ -178,6 +184,7 @@ func splitNames(text string) []string {
 	return slices.DeleteFunc(names, func(s string) bool { return s == "" })
 }
 
+// whole reads a count.
 func (p *queryParser) whole(name, text string) (int, error) {
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 0 {
@@ -186,6 +193,7 @@ func (p *queryParser) whole(name, text string) (int, error) {
 	return n, nil
 }
 
+// expand checks that names are references.
 func (p *queryParser) expand(names []string) ([]string, error) {
 	for _, name := range names {
 		if c, ok := p.table.visible(name); !ok || !c.IsReference() {
@@ -292,6 +300,7 @@ func ParseQueryBody(schema *object.Schema, body []byte) (Query, error) {
 	return p.query, nil
 }
 
+// groupFirst orders groupBy and aggregations before the other keys.
 func groupFirst(key string) int {
 	if key == "groupBy" || key == "aggregations" {
 		return 0
@@ -299,6 +308,7 @@ func groupFirst(key string) int {
 	return 1
 }
 
+// bodyKey reads one key of a POST.
 func (p *queryParser) bodyKey(key string, value any) (err error) {
 	q := &p.query
 	switch key {
@@ -346,6 +356,8 @@ func (p *queryParser) bodyKey(key string, value any) (err error) {
 	return err
 }
 
+// bodyFlag reads the keys with simple values and refuses unknown ones: a
+// misspelled where must not return everything.
 func (p *queryParser) bodyFlag(key string, value any) error {
 	q := &p.query
 	flag, isFlag := value.(bool)
@@ -365,6 +377,7 @@ func (p *queryParser) bodyFlag(key string, value any) error {
 	return nil
 }
 
+// bodyExpand reads {"relation": {}}.
 func (p *queryParser) bodyExpand(value any) (err error) {
 	m, ok := value.(map[string]any)
 	if !ok {
@@ -379,6 +392,7 @@ func (p *queryParser) bodyExpand(value any) (err error) {
 	return err
 }
 
+// names reads an array of field names.
 func (p *queryParser) names(key string, value any) ([]string, error) {
 	list, ok := value.([]any)
 	if !ok {
@@ -393,6 +407,7 @@ func (p *queryParser) names(key string, value any) ([]string, error) {
 	return names, nil
 }
 
+// wholeNumber reads a count from JSON.
 func (p *queryParser) wholeNumber(key string, value any) (int, error) {
 	n, ok := value.(json.Number)
 	i, err := strconv.Atoi(n.String())

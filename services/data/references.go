@@ -9,6 +9,7 @@ import (
 	"strings"
 )
 
+// itoa is short for strconv.Itoa in statements.
 func itoa(n int) string { return strconv.Itoa(n) }
 
 // violated finds the field whose unique index was violated: constraint is an
@@ -156,6 +157,8 @@ func (e *Engine) number(ctx context.Context, t *table, records []Record) error {
 	return nil
 }
 
+// formatNumber puts a number into the field's format, with leading zeros up to
+// its width; larger numbers are written out.
 func formatNumber(c *column, n int64) any {
 	if c.Format == "" {
 		return json.Number(strconv.FormatInt(n, 10))

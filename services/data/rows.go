@@ -61,6 +61,7 @@ type scanner struct {
 	targets []any
 }
 
+// newScanner makes targets for the columns and for extra values after them.
 func newScanner(columns []*column, extra ...any) *scanner {
 	n := len(columns)
 	s := &scanner{columns: columns, texts: make([]sql.NullString, n), numbers: make([]sql.NullInt64, n), bools: make([]sql.NullBool, n)}
@@ -78,6 +79,7 @@ func newScanner(columns []*column, extra ...any) *scanner {
 	return s
 }
 
+// scan reads the current row.
 func (s *scanner) scan(rows *sql.Rows) (Record, error) {
 	if err := rows.Scan(s.targets...); err != nil {
 		return nil, err
@@ -93,6 +95,8 @@ func (s *scanner) scan(rows *sql.Rows) (Record, error) {
 	return record, nil
 }
 
+// value brings a scanned column into record form. Numbers of External tables may
+// be stored with trailing zeros, so every number is made canonical.
 func (s *scanner) value(i int, c *column) (any, error) {
 	switch c.kind {
 	case kindInstant:
@@ -135,15 +139,19 @@ func readJSON(text string) (any, error) {
 
 // pick returns the columns called names, all columns for none.
 func (t *table) pick(names []string) []*column {
+	if names == nil {
+		return t.all
+	}
 	var columns []*column
-	for i := range t.columns {
-		if c := &t.columns[i]; names == nil || slices.Contains(names, c.Name) {
+	for _, c := range t.all {
+		if slices.Contains(names, c.Name) {
 			columns = append(columns, c)
 		}
 	}
 	return columns
 }
 
+// selectList names columns for a SELECT.
 func selectList(columns []*column) string {
 	names := make([]string, len(columns))
 	for i, c := range columns {
@@ -169,6 +177,8 @@ func (e *Engine) load(ctx context.Context, t *table, p predicate, lock bool) ([]
 	return records, nil
 }
 
+// query reads all rows of a statement. The rows are closed before it returns: an
+// open cursor would keep SQLite's log from being checkpointed.
 func (e *Engine) query(ctx context.Context, b *builder, columns []*column, extra ...any) (records []Record, err error) {
 	rows, err := e.db.Read(ctx).QueryContext(ctx, b.String(), b.args...)
 	if err != nil {

@@ -28,6 +28,7 @@ var ErrNoSecret = errors.New("data: no such secret")
 // secretWrite is a new plaintext, or a reference that is to be kept.
 type secretWrite struct{ plaintext, keep string }
 
+// isRef reports whether a text looks like a reference to a secret.
 func isRef(text string) bool { return strings.HasPrefix(text, refPrefix) }
 
 // secretRow is a sealed value on its way into sys_secret.
@@ -61,6 +62,7 @@ func (e *Engine) seal(object, record string, secrets map[string]secretWrite, val
 // secretAAD binds a sealed value to its reference.
 func secretAAD(ref string) []byte { return []byte("sys_secret/" + strings.TrimPrefix(ref, "secret:")) }
 
+// insertSecrets stores sealed values beside their record, in its transaction.
 func (e *Engine) insertSecrets(ctx context.Context, object string, rows []secretRow, now time.Time) error {
 	for chunk := range slices.Chunk(rows, 500) {
 		b := e.builder()

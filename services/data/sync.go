@@ -16,6 +16,7 @@ import (
 //go:embed migrations
 var migrationFiles embed.FS
 
+// migrations are the engine's own tables.
 func migrations() storage.Migrations {
 	files, err := fs.Sub(migrationFiles, "migrations")
 	if err != nil {
@@ -26,7 +27,8 @@ func migrations() storage.Migrations {
 
 // Define adds definitions, or replaces those of the same names, and brings
 // their tables up to date: it creates tables, adds columns and indexes, and
-// never drops or changes any. A table that its owner migrates (External) is
+// never drops or changes any (a unique index that is no longer declared stays
+// in force, which the log tells). A table that its owner migrates (External) is
 // only looked at. Several hosts may define the same objects at once.
 //
 // Definitions that are wrong, that point at unknown objects, or that change
@@ -61,6 +63,8 @@ func (e *Engine) Define(ctx context.Context, schemas ...object.Schema) error {
 	return nil
 }
 
+// checkDefinitions finds what is wrong before the database is touched. Objects
+// of the host (sys_) may be missing: a host without users has no sys_user.
 func (e *Engine) checkDefinitions(schemas []object.Schema) error {
 	var problems []error
 	names := map[string]bool{}
@@ -175,9 +179,12 @@ func (e *Engine) plan(ctx context.Context, schemas []object.Schema, tables []*ta
 	return plans, nil
 }
 
+// planOne compares one definition with its table. What a field kept before is
+// known from sys_data_field: two kinds may share a column type, and a text that
+// became a secret would show its plaintext as a reference.
 func (e *Engine) planOne(s object.Schema, found *actualTable) (*table, plan, error) {
 	if s.External {
-		t, err := external(s, found)
+		t, err := e.external(s, found)
 		return t, plan{}, err
 	}
 	t := newTable(s, nil)
@@ -192,7 +199,7 @@ func (e *Engine) planOne(s object.Schema, found *actualTable) (*table, plan, err
 		case exists && known && recorded != string(c.kind):
 			problems = append(problems, fmt.Errorf("object %q: field %q keeps %s values and cannot become %s (type %s): define a new field instead",
 				s.Name, c.Name, recorded, string(c.kind), c.Type))
-		case exists && !fits(c.kind, physical):
+		case exists && !e.fits(c.kind, physical):
 			problems = append(problems, fmt.Errorf("object %q: field %q of type %s does not fit its column of type %s", s.Name, c.Name, c.Type, physical))
 		case !exists && found.exists:
 			p.statements = append(p.statements, fmt.Sprintf("ALTER TABLE %s ADD COLUMN %s", quote(s.Name), e.columnSQL(c)))
@@ -211,6 +218,7 @@ func (e *Engine) planOne(s object.Schema, found *actualTable) (*table, plan, err
 			p.statements = append(p.statements, e.indexSQL(t, index))
 		}
 	}
+	e.warnOfIndexes(t, found.indexes)
 	return t, p, errors.Join(problems...)
 }
 
@@ -251,7 +259,7 @@ func (e *Engine) apply(ctx context.Context, plans []plan) error {
 }
 
 // external verifies a table that its owner migrates.
-func external(s object.Schema, found *actualTable) (*table, error) {
+func (e *Engine) external(s object.Schema, found *actualTable) (*table, error) {
 	if !found.exists {
 		return nil, fmt.Errorf("object %q: its table does not exist; the owner has to migrate it first", s.Name)
 	}
@@ -265,7 +273,7 @@ func external(s object.Schema, found *actualTable) (*table, error) {
 			problems = append(problems, fmt.Errorf("object %q: the table has no column %q", s.Name, c.Name))
 		case c.kind == kindDecimal && isInteger(physical):
 			c.integer = true
-		case !fits(c.kind, physical):
+		case !e.fits(c.kind, physical):
 			problems = append(problems, fmt.Errorf("object %q: field %q of type %s does not fit its column of type %s", s.Name, c.Name, c.Type, physical))
 		}
 	}

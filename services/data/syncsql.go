@@ -100,6 +100,7 @@ func (e *Engine) each(ctx context.Context, query string, width int, row func([]s
 	return rows.Err()
 }
 
+// firstError keeps the error that came first.
 func firstError(a, b error) error {
 	if a != nil {
 		return a
@@ -116,6 +117,9 @@ func (e *Engine) columnSQL(c *column) string {
 	return text
 }
 
+// columnType is the type of a kind's columns. Texts compare by their bytes on
+// both dialects; SQLite keeps decimals as text under a collation of ours, since
+// its own numbers would lose digits.
 func (e *Engine) columnType(k kind) string {
 	if e.db.Dialect() == storage.Postgres {
 		switch k {
@@ -140,13 +144,14 @@ func (e *Engine) columnType(k kind) string {
 }
 
 // fits reports whether a column of the given type can keep values of kind k.
-func fits(k kind, physical string) bool {
+func (e *Engine) fits(k kind, physical string) bool {
 	isText := strings.HasPrefix(physical, "text") || strings.HasPrefix(physical, "character varying") || strings.HasPrefix(physical, "varchar")
+	postgres := e.db.Dialect() == storage.Postgres
 	switch k {
 	case kindDecimal:
-		return physical == "numeric" || physical == "text"
+		return postgres && physical == "numeric" || !postgres && physical == "text"
 	case kindBool:
-		return physical == "boolean" || physical == "integer"
+		return postgres && physical == "boolean" || !postgres && (physical == "boolean" || isInteger(physical))
 	case kindInstant:
 		return isInteger(physical)
 	default:
@@ -154,6 +159,7 @@ func fits(k kind, physical string) bool {
 	}
 }
 
+// isInteger knows the integer types of both dialects.
 func isInteger(physical string) bool {
 	return slices.Contains([]string{"bigint", "integer", "int", "smallint"}, physical)
 }
@@ -172,7 +178,7 @@ type index struct {
 func (t *table) indexes() []index {
 	var out []index
 	add := func(name string, unique, scoped bool, fields ...string) {
-		name = indexName(t.name(), name, unique, scoped, fields)
+		name = t.indexName(name, unique, scoped, fields)
 		if !slices.ContainsFunc(out, func(i index) bool { return i.name == name }) {
 			out = append(out, index{name: name, fields: fields, unique: unique, scoped: scoped})
 		}
@@ -197,6 +203,8 @@ func (t *table) indexes() []index {
 	return out
 }
 
+// sortableKind reports whether the column's values have an order that an index
+// can follow.
 func (c *column) sortableKind() bool {
 	return c.kind != kindSealed && c.kind != kindList && c.kind != kindJSON
 }
@@ -204,7 +212,7 @@ func (c *column) sortableKind() bool {
 // indexName makes a name that says what the index is on. Both databases keep
 // the names of all tables' indexes together, and PostgreSQL cuts them at 63
 // bytes: the digest keeps those apart that would look alike.
-func indexName(table, declared string, unique, scoped bool, fields []string) string {
+func (t *table) indexName(declared string, unique, scoped bool, fields []string) string {
 	prefix := "ix_"
 	switch {
 	case scoped:
@@ -212,11 +220,14 @@ func indexName(table, declared string, unique, scoped bool, fields []string) str
 	case unique:
 		prefix = "ux_"
 	}
-	readable := prefix + table + "_" + strings.Join(fields, "_")
+	readable := prefix + t.name() + "_" + strings.Join(fields, "_")
 	if declared != "" {
-		readable = prefix + table + "_" + declared
+		readable = prefix + t.name() + "_" + declared
 	}
-	exact := strings.Join(append([]string{prefix, table, declared}, fields...), "\x00")
+	exact := strings.Join(append([]string{prefix, t.name(), declared}, fields...), "\x00")
+	if unique && t.trash {
+		exact += "\x00live" // such an index leaves the trash out
+	}
 	return readable[:min(len(readable), 48)] + "_" + digest([]byte(exact))[:10]
 }
 
@@ -239,6 +250,16 @@ func (t *table) boundKeys() {
 			if most := maxKeyBytes / len(texts); c.maxBytes == 0 || most < c.maxBytes {
 				c.maxBytes = most
 			}
+		}
+	}
+}
+
+// warnOfIndexes tells of unique indexes that an earlier definition asked for:
+// they still refuse values, because a sync never drops anything.
+func (e *Engine) warnOfIndexes(t *table, found []string) {
+	for _, name := range found {
+		if (strings.HasPrefix(name, "ux_") || strings.HasPrefix(name, "uo_")) && t.uniques[name] == nil {
+			e.log.Warn("unique index is no longer declared but still in force, drop it by hand", "object", t.name(), "index", name)
 		}
 	}
 }

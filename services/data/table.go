@@ -40,6 +40,7 @@ type table struct {
 	schema  object.Schema // with the system columns
 	columns []column      // in the order of the schema
 	byName  map[string]*column
+	all     []*column
 	names   []string // quoted, for SELECT lists
 	// references are the declared references that are checked on write.
 	references []*column
@@ -128,6 +129,7 @@ func newTable(s object.Schema, present func(name string) bool) *table {
 		c := &t.columns[i]
 		*c = column{Field: f, kind: kindOf(f), table: s.Name}
 		t.byName[f.Name] = c
+		t.all = append(t.all, c)
 		t.names = append(t.names, quote(f.Name))
 		if f.IsReference() && (!f.System || f.Name == "owner_id") {
 			t.references = append(t.references, c)
@@ -175,6 +177,7 @@ func searchable(s *object.Schema) []string {
 	return text
 }
 
+// name is the object's name, which is also the table's.
 func (t *table) name() string { return t.schema.Name }
 
 // visible returns the field when callers may see it. Internal fields are not
@@ -216,6 +219,7 @@ func fieldDefault(f *object.Field) any {
 // quote quotes an identifier for both dialects.
 func quote(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
 
+// optionValues lists the values of a field's options in their order.
 func optionValues(f *object.Field) []string {
 	values := make([]string, len(f.Options))
 	for i, o := range f.Options {
@@ -234,6 +238,7 @@ type Description struct {
 	ETag string
 }
 
+// describe leaves internal fields out: clients never see that they exist.
 func (t *table) describe() Description {
 	d := Description{Schema: t.schema, Sortable: map[string]bool{}}
 	d.Schema.Fields = slices.DeleteFunc(slices.Clone(t.schema.Fields), func(f object.Field) bool { return f.Internal })

@@ -46,6 +46,7 @@ func (e *Engine) Transaction(ctx context.Context, steps []Step) ([]Record, error
 	return out, nil
 }
 
+// step does one write as the caller of the transaction.
 func (e *Engine) step(ctx context.Context, i int, step Step, ids []string) (string, Record, error) {
 	values, err := resolveRefs(step.Data, ids)
 	if err != nil {
@@ -99,6 +100,7 @@ func resolveRefs(value any, ids []string) (any, error) {
 	}
 }
 
+// resolveRef looks back only: a later step has no id yet.
 func resolveRef(ref any, ids []string) (any, error) {
 	number, ok := ref.(json.Number)
 	n, err := strconv.Atoi(number.String())

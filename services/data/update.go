@@ -311,6 +311,8 @@ func (e *Engine) writeRows(ctx context.Context, t *table, rows []*row) error {
 	return nil
 }
 
+// writeSame updates rows that change the same columns: one row by its id,
+// several from a list of values.
 func (e *Engine) writeSame(ctx context.Context, t *table, rows []*row, columns []*column) error {
 	b := e.builder()
 	b.text("UPDATE ", quote(t.name()), " SET ")
@@ -374,6 +376,7 @@ func (e *Engine) Undelete(ctx context.Context, objectName, id string) (Result, e
 	return Result{ID: id, Record: t.present(out.record, true)}, nil
 }
 
+// openTrash is open for operations that need a trash.
 func (e *Engine) openTrash(ctx context.Context, objectName string, op identity.Operation) (*table, error) {
 	t, err := e.open(ctx, op, objectName)
 	if err != nil {

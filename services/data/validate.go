@@ -23,6 +23,7 @@ type draft struct {
 	dropped []string
 }
 
+// report is what the caller is told about values that were dropped.
 func (d *draft) report(object string) []Dropped {
 	if len(d.dropped) == 0 {
 		return nil
@@ -54,6 +55,8 @@ func (v *validator) checkNames(values Record) error {
 	return errUnknownField(v.table.name(), unknown[0])
 }
 
+// readonly reports whether the writer's value is dropped. Numbers that the engine
+// counts and the trash's marks are nobody's to write.
 func (v *validator) readonly(c *column, create bool) bool {
 	switch {
 	case c.Name == "id":
@@ -138,6 +141,7 @@ func (v *validator) field(d *draft, c *column, value any, create bool) {
 	d.values[c.Name] = value
 }
 
+// missing is the failure of a required field.
 func missing(c *column, create bool) *FieldError {
 	if create {
 		return fail(c, "required", "is required")
@@ -194,6 +198,8 @@ func (v *validator) secret(d *draft, c *column, value any, create bool) {
 	}
 }
 
+// setSecret keeps a plaintext apart from the values, so that nothing that
+// prints or stores values can meet it.
 func (d *draft) setSecret(field string, w secretWrite) {
 	if d.secrets == nil {
 		d.secrets = map[string]secretWrite{}
@@ -210,6 +216,7 @@ func recordID(c *column, value any) (any, *FieldError) {
 	return id, nil
 }
 
+// validID bounds ids to what needs no escaping in a path or a key.
 func validID(id string) bool {
 	if id == "" || len(id) > 128 {
 		return false

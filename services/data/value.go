@@ -53,12 +53,14 @@ func fail(c *column, code, message string) *FieldError {
 	return &FieldError{Field: c.Name, Code: code, Message: label + " " + message, Label: label}
 }
 
+// failWith adds the bound that was broken.
 func failWith(c *column, code, message string, constraint map[string]any) *FieldError {
 	f := fail(c, code, message)
 	f.Constraint = constraint
 	return f
 }
 
+// storable reports whether both databases can hold a text.
 func storable(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }
 
 var (
@@ -66,6 +68,8 @@ var (
 	phonePattern = regexp.MustCompile(`^\+?[0-9][0-9 ()./-]{1,30}([ ,;]*(x|ext\.?)[ ]?[0-9]{1,8})?$|^\([0-9][0-9 ()./-]{1,30}$`)
 )
 
+// normalizeText checks texts of every kind. An empty text is a value of its own;
+// required is what refuses it.
 func normalizeText(c *column, v any) (any, *FieldError) {
 	s, ok := v.(string)
 	if !ok {
@@ -98,6 +102,8 @@ func normalizeText(c *column, v any) (any, *FieldError) {
 	return s, nil
 }
 
+// checkLength counts characters, not bytes or UTF-16 units; only the bound of
+// indexed texts is in bytes.
 func checkLength(c *column, s string) *FieldError {
 	if c.maxBytes > 0 && len(s) > c.maxBytes {
 		return failWith(c, "max_length", fmt.Sprintf("must be ≤ %d bytes, because it is indexed (got %d)", c.maxBytes, len(s)),
@@ -134,6 +140,7 @@ func option(f *object.Field, s string) (string, bool) {
 	return "", false
 }
 
+// normalizeOption is a single choice.
 func normalizeOption(c *column, s string) (any, *FieldError) {
 	if value, ok := option(c.Field, s); ok {
 		return value, nil
@@ -170,6 +177,7 @@ func normalizeList(c *column, v any) (any, *FieldError) {
 	return out, nil
 }
 
+// badOption names the value, since a list may hold several.
 func badOption(c *column, value string) *FieldError {
 	allowed := optionValues(c.Field)
 	list, label := strings.Join(allowed, ", "), c.DisplayLabel()
@@ -180,6 +188,8 @@ func badOption(c *column, value string) *FieldError {
 	}
 }
 
+// listItems reads the spellings of a list. A JSON text that is no array of texts
+// falls back to being split at commas.
 func listItems(v any) ([]string, bool) {
 	switch v := v.(type) {
 	case []string:
@@ -211,6 +221,8 @@ func listItems(v any) ([]string, bool) {
 	}
 }
 
+// normalizeJSON passes values through JSON once, so that records hold plain JSON
+// values whatever Go types the writer gave. Numbers keep their digits.
 func normalizeJSON(c *column, v any) (any, *FieldError) {
 	text, err := encodeJSON(v)
 	if err != nil {
@@ -237,6 +249,7 @@ func normalizeJSON(c *column, v any) (any, *FieldError) {
 	return value, nil
 }
 
+// storableJSON is storable for every text inside a JSON value.
 func storableJSON(v any) bool {
 	switch v := v.(type) {
 	case string:
@@ -302,6 +315,8 @@ func canonicalNumber(v any) (json.Number, bool) {
 	return json.Number(canonical), err == nil
 }
 
+// normalizeNumber makes a number canonical and checks its bounds, in decimal
+// arithmetic all the way: no float is involved.
 func normalizeNumber(c *column, v any) (any, *FieldError) {
 	n, ok := canonicalNumber(v)
 	if !ok {
@@ -338,6 +353,8 @@ func compareNumbers(a, b json.Number) int {
 	return storage.CompareDecimal(a.String(), b.String())
 }
 
+// normalizeBool takes the spellings of query strings and forms as well, but
+// never guesses: "no" is refused instead of being true.
 func normalizeBool(c *column, v any) (any, *FieldError) {
 	switch v := v.(type) {
 	case bool:
@@ -363,6 +380,7 @@ func normalizeBool(c *column, v any) (any, *FieldError) {
 // nowToken stands for the time of the write in values and defaults.
 const nowToken = "NOW()"
 
+// normalizeInstant brings times into UTC with whole milliseconds.
 func normalizeInstant(c *column, v any, now time.Time) (any, *FieldError) {
 	ms, ok := instant(v, now)
 	if !ok {
@@ -417,6 +435,8 @@ func instant(v any, now time.Time) (int64, bool) {
 	return ms, ms >= firstInstant && ms <= lastInstant
 }
 
+// parseTime reads ISO 8601. A time without an offset is UTC, a date alone its
+// first instant.
 func parseTime(text string) (time.Time, bool) {
 	if strings.Contains(text, "T") {
 		text = lostPlus.ReplaceAllString(text, "$1+$2")
@@ -431,6 +451,8 @@ func parseTime(text string) (time.Time, bool) {
 	return time.Time{}, false
 }
 
+// normalizeCalendar reads dates and times of day. An instant stands for its
+// date, or its time, in UTC.
 func normalizeCalendar(c *column, v any, now time.Time) (any, *FieldError) {
 	code, what := "invalid_date", "must be a valid date"
 	if c.kind == kindClock {
@@ -467,6 +489,7 @@ func normalizeCalendar(c *column, v any, now time.Time) (any, *FieldError) {
 	return formatClock(at), nil
 }
 
+// parseClock reads a time of day.
 func parseClock(text string) (time.Time, bool) {
 	for _, layout := range []string{"15:04:05", "15:04"} { // a fraction is read after the seconds
 		if at, err := time.Parse(layout, text); err == nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -43,6 +44,7 @@ type rowError struct {
 	err   error
 }
 
+// Error and Unwrap hand through: callers look at the row's own error.
 func (e *rowError) Error() string { return e.err.Error() }
 func (e *rowError) Unwrap() error { return e.err }
 
@@ -76,12 +78,15 @@ func (e *Engine) prepareCreate(ctx context.Context, t *table, values Record) (*p
 	return &prepared{op: OpCreate, id: id, draft: d}, nil
 }
 
+// clone copies a record, with room for what the engine adds. Values are shared:
+// nobody changes them in place.
 func clone(values Record) Record {
 	out := make(Record, len(values)+2)
 	maps.Copy(out, values)
 	return out
 }
 
+// validator checks a write in the name of the context's principal.
 func (e *Engine) validator(ctx context.Context, t *table) *validator {
 	return &validator{table: t, now: e.now(), privileged: identity.From(ctx).System, keyring: e.keyring != nil}
 }
@@ -154,9 +159,10 @@ func (e *Engine) insert(ctx context.Context, t *table, set []*prepared) ([]Recor
 	return records, e.announce(ctx, t, now, changes)
 }
 
+// insertRows writes rows in one statement.
 func (e *Engine) insertRows(ctx context.Context, t *table, records []Record) error {
 	b := e.builder()
-	b.text("INSERT INTO ", quote(t.name()), " (", selectList(t.pick(nil)), ") VALUES ")
+	b.text("INSERT INTO ", quote(t.name()), " (", strings.Join(t.names, ", "), ") VALUES ")
 	for i, record := range records {
 		if i > 0 {
 			b.text(", ")

@@ -54,6 +54,8 @@ type yamlDocument struct {
 	lines map[string]int
 }
 
+// at finds the line of a path, or of the nearest thing around it that was
+// written down.
 func (y *yamlDocument) at(path string) string {
 	for p := path; ; {
 		if line, ok := y.lines[p]; ok {
@@ -80,6 +82,7 @@ func (y *yamlDocument) explain(err error) []error {
 	return faults
 }
 
+// refuse is a fault at a node.
 func (y *yamlDocument) refuse(node ast.Node, path, message string) error {
 	if path != "" {
 		message = path + ": " + message
@@ -87,6 +90,7 @@ func (y *yamlDocument) refuse(node ast.Node, path, message string) error {
 	return fmt.Errorf("%s:%d: %s", y.file, node.GetToken().Position.Line, message)
 }
 
+// convert writes a node as JSON.
 func (y *yamlDocument) convert(node ast.Node, path string) (json.RawMessage, error) {
 	if _, known := y.lines[path]; !known {
 		y.lines[path] = node.GetToken().Position.Line
@@ -130,6 +134,7 @@ func yamlNumber(text string, value any) (json.RawMessage, error) {
 	return json.Marshal(value)
 }
 
+// mapping writes keys in their order, which json.Marshal of a map would not.
 func (y *yamlDocument) mapping(values []*ast.MappingValueNode, path string) (json.RawMessage, error) {
 	var b bytes.Buffer
 	b.WriteByte('{')
