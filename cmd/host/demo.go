@@ -101,7 +101,7 @@ func playDemo(ctx context.Context, cfg settings.Settings, database string, env e
 	if err := host.Start(ctx); err != nil {
 		return "", err
 	}
-	defer func() {
+	defer func() { // runs before cleanup
 		graceful, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.Grace)
 		defer cancel()
 		err = errors.Join(err, host.Stop(graceful))
@@ -120,7 +120,8 @@ func demoSchema(ctx context.Context, db string) (own string, drop func() error, 
 	if err != nil {
 		return "", nil, err
 	}
-	schema := "objecthost_demo_" + strings.ToLower(rand.Text()[:12])
+	// The process number tells whose schema it is, should one ever be left.
+	schema := fmt.Sprintf("objecthost_demo_%d_%s", os.Getpid(), strings.ToLower(rand.Text()[:8]))
 	if _, err := admin.Write(ctx).ExecContext(ctx, "CREATE SCHEMA "+schema); err != nil {
 		return "", nil, errors.Join(fmt.Errorf("make a schema: %w", err), admin.Close())
 	}

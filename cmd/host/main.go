@@ -15,7 +15,9 @@ import (
 	"github.com/objecthost/objecthost/cmd/host/internal/pluginconfig"
 	"github.com/objecthost/objecthost/cmd/host/internal/remote"
 	"github.com/objecthost/objecthost/cmd/host/internal/settings"
+	"github.com/objecthost/objecthost/core"
 	"github.com/objecthost/objecthost/plugins/webhooks"
+	"github.com/objecthost/objecthost/services/rest"
 	"github.com/objecthost/objecthost/storage/dsn"
 )
 
@@ -60,8 +62,9 @@ func run(ctx context.Context, args []string, env environment) int {
 	if err == nil {
 		return exitOK
 	}
+	err, misuse := explain(err)
 	fmt.Fprintln(env.stderr, "host: "+oneLine(err))
-	if !reached || misuse(err) {
+	if !reached || misuse {
 		return exitMisuse
 	}
 	return exitFailure
@@ -88,15 +91,32 @@ func eachCommand(c *cobra.Command, do func(*cobra.Command)) {
 	}
 }
 
-// misuse tells whether the caller gave something that cannot be used.
-func misuse(err error) bool {
+// explain returns the part of an error that its reader can do something about,
+// without the way that it took through the kernel, and whether it is misuse.
+func explain(err error) (_ error, misuse bool) {
 	var (
 		setting *settings.Error
 		fault   *document.Error
 		faults  pluginconfig.Faults
+		config  *core.ConfigError
 		webhook *webhooks.DeclarationError
+		listen  *rest.ListenError
 	)
-	return errors.As(err, &setting) || errors.As(err, &fault) || errors.As(err, &faults) || errors.As(err, &webhook) || errors.Is(err, dsn.ErrUnknown)
+	switch {
+	case errors.As(err, &faults):
+		return faults, true
+	case errors.As(err, &setting):
+		return setting, true
+	case errors.As(err, &fault):
+		return fault, true
+	case errors.As(err, &webhook):
+		return webhook, true
+	case errors.As(err, &config):
+		return config, true
+	case errors.As(err, &listen):
+		return listen, false
+	}
+	return err, errors.Is(err, dsn.ErrUnknown)
 }
 
 // oneLine is the text of an error without line breaks; cobra appends

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
 
 	"github.com/google/wire"
 
@@ -31,7 +33,7 @@ import (
 var hostSet = wire.NewSet(
 	newLogger, openDatabase, ensureKeyring, wire.Bind(new(storage.Transactor), new(*storage.DB)),
 	sqllog.New, wire.Bind(new(realtimedriver.Log), new(*sqllog.Log)), realtimeConfig, realtime.New, realtime.NewPlugin,
-	messagingstore.New, wire.Bind(new(messagingdriver.Store), new(*messagingstore.Store)), messagingConfig, messaging.New, messaging.NewPlugin, wire.Bind(new(identity.Authorizer), new(*auth.Service)),
+	messagingstore.New, wire.Bind(new(messagingdriver.Store), new(*messagingstore.Store)), messagingConfig, newOutbox, messaging.NewPlugin, wire.Bind(new(identity.Authorizer), new(*auth.Service)),
 	authstore.New, wire.Bind(new(authdriver.Store), new(*authstore.Store)), authConfig, auth.New, authPlugin,
 	dataConfig, data.New, dataPlugin,
 	restConfig, rest.NewPlugin,
@@ -63,7 +65,9 @@ func ensureKeyring(ctx context.Context, db *storage.DB, cfg settings.Settings, o
 	return ensured.Keyring, nil
 }
 
-func realtimeConfig(log *slog.Logger) realtime.Config { return realtime.Config{Logger: log} }
+func realtimeConfig(cfg settings.Settings, log *slog.Logger) realtime.Config {
+	return realtime.Config{Logger: log, Retention: cfg.EventRetention, PollInterval: cfg.PollInterval}
+}
 
 func messagingConfig(cfg settings.Settings, db *storage.DB, store messagingdriver.Store, events *realtime.Service, keys *seal.Keyring, log *slog.Logger) (messaging.Config, error) {
 	allow, err := messaging.ParseEgressAllow(cfg.EgressAllow)
@@ -73,8 +77,20 @@ func messagingConfig(cfg settings.Settings, db *storage.DB, store messagingdrive
 	return messaging.Config{
 		Store: store, Tx: db, Events: events, Sealer: keys, Logger: log,
 		Exclusive: db.Dialect() == storage.SQLite,
-		Sender:    messaging.SenderConfig{Egress: messaging.EgressConfig{Allow: allow, HTTPSOnly: cfg.HTTPSOnly}, Logger: log},
+		BatchSize: cfg.BatchSize, MaxInFlight: cfg.MaxInFlight, MaxPerTarget: cfg.MaxPerTarget, MaxPerHost: cfg.MaxPerHost,
+		PollInterval: cfg.PollInterval, Retention: cfg.DeliveryRetention, EventRetention: cfg.EventRetention,
+		Sender: messaging.SenderConfig{Egress: messaging.EgressConfig{Allow: allow, HTTPSOnly: cfg.HTTPSOnly}, Logger: log},
 	}, nil
+}
+
+// newOutbox makes the outbox. Bounds were checked one by one before, so what it
+// refuses is how settings go together.
+func newOutbox(cfg messaging.Config) (*messaging.Service, error) {
+	service, err := messaging.New(cfg)
+	if err != nil {
+		return nil, &settings.Error{Source: "settings", Message: err.Error()}
+	}
+	return service, nil
 }
 
 func authConfig(log *slog.Logger) auth.Config { return auth.Config{Logger: log} }
@@ -107,5 +123,26 @@ func newKernel(cfg settings.Settings, log *slog.Logger, events *realtime.Plugin,
 	engine *data.Plugin, server *rest.Plugin, hooks *webhooks.Plugin,
 ) (*core.Kernel, error) {
 	kernel := core.New(core.Config{Logger: log, PluginConfig: cfg.Plugins, Validator: &pluginconfig.Validator{File: cfg.File}})
-	return kernel, kernel.Use(events, outbox, access, engine, server, hooks)
+	if err := kernel.Use(events, outbox, access, engine, server, hooks); err != nil {
+		return nil, err
+	}
+	return kernel, checkConfigured(cfg, kernel)
+}
+
+// checkConfigured refuses configuration that no plugin would read, where it
+// stands.
+func checkConfigured(cfg settings.Settings, kernel *core.Kernel) error {
+	takes := map[string]bool{}
+	for _, p := range kernel.Plugins() {
+		takes[p.Manifest.ID] = p.Manifest.ConfigSchema != nil
+	}
+	for _, id := range slices.Sorted(maps.Keys(cfg.Plugins)) {
+		switch configurable, known := takes[id]; {
+		case !known:
+			return cfg.File.Errorf([]string{"plugins", id}, "plugins.%s: there is no such plugin", id)
+		case !configurable:
+			return cfg.File.Errorf([]string{"plugins", id}, "plugins.%s: the plugin takes no configuration", id)
+		}
+	}
+	return nil
 }

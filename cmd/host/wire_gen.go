@@ -31,7 +31,7 @@ func newHost(ctx context.Context, cfg settings.Settings, out console) (*host, fu
 		return nil, nil, err
 	}
 	log := sqllog.New(db, logger)
-	config := realtimeConfig(logger)
+	config := realtimeConfig(cfg, logger)
 	service, err := realtime.New(db, log, config)
 	if err != nil {
 		cleanup()
@@ -49,7 +49,7 @@ func newHost(ctx context.Context, cfg settings.Settings, out console) (*host, fu
 		cleanup()
 		return nil, nil, err
 	}
-	messagingService, err := messaging.New(config2)
+	messagingService, err := newOutbox(config2)
 	if err != nil {
 		cleanup()
 		return nil, nil, err

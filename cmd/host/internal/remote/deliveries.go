@@ -43,7 +43,7 @@ func (s *session) deliveries() *cobra.Command {
 
 func (s *session) listDeliveries(c *cobra.Command, status, webhook string, limit int) error {
 	if limit < 1 || limit > 1000 {
-		return fmt.Errorf("--limit must be 1 to 1000, not %d", limit)
+		return misuse("--limit", "must be 1 to 1000, not %d", limit)
 	}
 	api, err := s.client()
 	if err != nil {
@@ -92,6 +92,14 @@ func result(r client.Record) string {
 	return ""
 }
 
+// attemptResult is how one attempt ended.
+func attemptResult(a client.Record) string {
+	if e := text(a["error"]); e != "" {
+		return e
+	}
+	return "HTTP " + text(a["responseCode"])
+}
+
 func (s *session) showDelivery(c *cobra.Command, id string) error {
 	api, err := s.client()
 	if err != nil {
@@ -120,7 +128,7 @@ func (s *session) showDelivery(c *cobra.Command, id string) error {
 		_, _ = fmt.Fprintln(w)
 		t := newTable("ROUND", "TRY", "STARTED", "MS", "RESULT", "ADDRESS")
 		for _, a := range answer.Data.Attempts {
-			t.add(text(a["round"]), text(a["attempt"]), text(a["started_at"]), text(a["duration_ms"]), result(a), text(a["remote_addr"]))
+			t.add(text(a["round"]), text(a["attempt"]), text(a["startedAt"]), text(a["durationMs"]), attemptResult(a), text(a["remoteAddr"]))
 		}
 		return t.print(w, widthOf(w, s.getenv))
 	})

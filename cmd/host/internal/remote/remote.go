@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/objecthost/objecthost/cmd/host/internal/client"
+	"github.com/objecthost/objecthost/cmd/host/internal/settings"
 )
 
 // The environment variables that stand for --url and --key.
@@ -57,7 +58,16 @@ func (s *session) client() (*client.Client, error) {
 	if key == "" {
 		key = s.getenv(EnvKey)
 	}
-	return client.New(url, key)
+	c, err := client.New(url, key)
+	if err != nil {
+		return nil, misuse("--url", "%v", err)
+	}
+	return c, nil
+}
+
+// misuse is a value on the command line that cannot be used.
+func misuse(flag, format string, args ...any) error {
+	return &settings.Error{Source: flag, Message: fmt.Sprintf(format, args...)}
 }
 
 // show prints value as JSON, or calls table when a table is wanted.

@@ -3,7 +3,6 @@ package remote
 import (
 	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -94,7 +93,7 @@ func (s *session) createWebhook(c *cobra.Command, in newWebhook) error {
 	for _, h := range in.headers {
 		name, value, ok := strings.Cut(h, ":")
 		if !ok || strings.TrimSpace(name) == "" {
-			return errors.New("--header must be written as NAME: VALUE")
+			return misuse("--header", "%q is not written as NAME: VALUE", name)
 		}
 		headers[strings.TrimSpace(name)] = strings.TrimSpace(value)
 	}
@@ -159,7 +158,15 @@ func (s *session) testWebhook(c *cobra.Command, name string) error {
 	if err := api.Do(c.Context(), http.MethodPost, "/api/v1/webhooks/"+url.PathEscape(id)+"/test", struct{}{}, &answer); err != nil {
 		return err
 	}
-	return s.show(c, answer.Data, func(w io.Writer) error { return printRecord(w, answer.Data) })
+	return s.show(c, answer.Data, func(w io.Writer) error {
+		attempt, _ := answer.Data["attempt"].(map[string]any) // nil when there was none
+		duration := ""
+		if ms := text(attempt["durationMs"]); ms != "" {
+			duration = ms + " ms"
+		}
+		return pairs(w, "status", text(answer.Data["status"]), "result", attemptResult(attempt), "duration", duration,
+			"address", text(attempt["remoteAddr"]), "answer", text(attempt["responseBody"]), "delivery", text(answer.Data["deliveryId"]))
+	})
 }
 
 // printRecord prints all that a record holds, in the order of the names.

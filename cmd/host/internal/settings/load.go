@@ -212,10 +212,15 @@ func fileValues(s Setting, raw json.RawMessage) ([]string, error) {
 		return list, nil
 	}
 	var text string
-	if json.Unmarshal(raw, &text) != nil || string(raw) == "null" {
-		return nil, fmt.Errorf("must be a text, not %s", raw)
+	var count json.Number
+	switch {
+	case string(raw) == "null":
+	case json.Unmarshal(raw, &text) == nil:
+		return []string{text}, nil
+	case json.Unmarshal(raw, &count) == nil:
+		return []string{count.String()}, nil
 	}
-	return []string{text}, nil
+	return nil, fmt.Errorf("must be a text or a number, not %s", raw)
 }
 
 // hint names the known name that is nearest to a wrong one, when one is near.

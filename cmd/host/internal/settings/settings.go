@@ -9,9 +9,11 @@ package settings
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"net/url"
 	"os"
 	"regexp"
 	"strconv"
@@ -50,6 +52,14 @@ type Settings struct {
 	// KeyFile holds the keyring that seals secrets; "" means beside the SQLite
 	// file.
 	KeyFile string
+	// How the outbox works: rows of one claim, time between looks at the
+	// database for what other hosts wrote, requests in flight altogether, to
+	// one target and to one host name. 0 means the outbox's default.
+	BatchSize, MaxInFlight, MaxPerTarget, MaxPerHost int
+	PollInterval                                     time.Duration
+	// DeliveryRetention keeps finished deliveries, EventRetention events. 0
+	// means the services' defaults.
+	DeliveryRetention, EventRetention time.Duration
 	// Plugins holds the configuration of plugins by their ID, and File the
 	// document it came from; nil for none.
 	Plugins map[string]json.RawMessage
@@ -108,7 +118,33 @@ func All() []Setting {
 				return oneOf(v[0], "text", "json")
 			}},
 		{Name: "grace", Default: "20s", Kind: Text, Usage: "time that running work gets at a stop",
-			set: func(s *Settings, v []string) (err error) { s.Grace, err = parseGrace(v[0]); return err }},
+			set: func(s *Settings, v []string) (err error) {
+				s.Grace, err = parseTime(v[0], time.Second, 10*time.Minute)
+				return err
+			}},
+		{Name: "batch-size", Kind: Text, Usage: "deliveries of one claim, 1 to 5000 (default 500)",
+			set: func(s *Settings, v []string) (err error) { s.BatchSize, err = parseCount(v[0], 5000); return err }},
+		{Name: "max-in-flight", Kind: Text, Usage: "requests in flight that are answered promptly, 1 to 4096 (default 64)",
+			set: func(s *Settings, v []string) (err error) { s.MaxInFlight, err = parseCount(v[0], 4096); return err }},
+		{Name: "max-per-target", Kind: Text, Usage: "requests in flight to one webhook, 1 to 64 (default 64)",
+			set: func(s *Settings, v []string) (err error) { s.MaxPerTarget, err = parseCount(v[0], 64); return err }},
+		{Name: "max-per-host", Kind: Text, Usage: "requests in flight to one host and port, 1 to 65536 (default 256)",
+			set: func(s *Settings, v []string) (err error) { s.MaxPerHost, err = parseCount(v[0], 65536); return err }},
+		{Name: "poll-interval", Kind: Text, Usage: "time between looks for work of other hosts, 100ms to 10m (default 5s)",
+			set: func(s *Settings, v []string) (err error) {
+				s.PollInterval, err = parseTime(v[0], 100*time.Millisecond, 10*time.Minute)
+				return err
+			}},
+		{Name: "delivery-retention", Kind: Text, Usage: "how long finished deliveries are kept, not less than events (default 720h)",
+			set: func(s *Settings, v []string) (err error) {
+				s.DeliveryRetention, err = parseTime(v[0], time.Minute, longest)
+				return err
+			}},
+		{Name: "event-retention", Kind: Text, Usage: "how long events are kept (default 168h)",
+			set: func(s *Settings, v []string) (err error) {
+				s.EventRetention, err = parseTime(v[0], time.Minute, longest)
+				return err
+			}},
 		{Name: "key-file", Kind: Text, Usage: "keyring that seals secrets (default: beside the SQLite file; ./data/host.key for PostgreSQL)",
 			set: func(s *Settings, v []string) error { s.KeyFile = v[0]; return nil }},
 	}
@@ -119,16 +155,29 @@ func (s Setting) Env() string {
 	return "HOST_" + strings.ToUpper(strings.ReplaceAll(s.Name, "-", "_"))
 }
 
-func checkDSN(dsn string) error {
-	if strings.HasPrefix(dsn, "sqlite:") && len(dsn) > len("sqlite:") || strings.HasPrefix(dsn, "postgres://") || strings.HasPrefix(dsn, "postgresql://") {
+func checkDSN(text string) error {
+	scheme, rest, _ := strings.Cut(text, ":")
+	switch scheme {
+	case "sqlite":
+		if rest == "" {
+			return errors.New("a SQLite DSN names a file: sqlite:PATH")
+		}
 		return nil
+	case "postgres", "postgresql":
+		_, err := url.Parse(text)
+		var parse *url.Error
+		if errors.As(err, &parse) { // whose own text holds the whole DSN, with the password
+			return fmt.Errorf("not a DSN such as postgres://user@host/database: %w", parse.Err)
+		}
+		return err
 	}
-	scheme, _, _ := strings.Cut(dsn, ":") // the rest may hold a password
-	if !regexp.MustCompile(`^[a-z][a-z0-9+.-]*$`).MatchString(scheme) {
+	if !schemeForm.MatchString(scheme) { // it may be a password as well
 		scheme = "…"
 	}
 	return fmt.Errorf("a DSN starts with sqlite: or postgres://, not with %s", scheme)
 }
+
+var schemeForm = regexp.MustCompile(`^[a-z][a-z0-9+.-]*$`)
 
 func checkAddress(addr string) error {
 	_, port, err := net.SplitHostPort(addr)
@@ -177,15 +226,38 @@ func parseLevel(s string) (slog.Level, error) {
 	return level, level.UnmarshalText([]byte(s))
 }
 
-func parseGrace(s string) (time.Duration, error) {
+// longest bounds retentions; ten years do not overflow anything.
+const longest = 10 * 365 * 24 * time.Hour
+
+func parseTime(s string, least, most time.Duration) (time.Duration, error) {
 	d, err := time.ParseDuration(s)
 	if err != nil {
-		return 0, fmt.Errorf("%q is not a duration such as 20s", s)
+		return 0, fmt.Errorf("%q is not a duration such as 20s or 720h", s)
 	}
-	if d < time.Second || d > 10*time.Minute {
-		return 0, fmt.Errorf("must be 1s to 10m, not %s", s)
+	if d < least || d > most {
+		return 0, fmt.Errorf("must be %s to %s, not %s", short(least), short(most), s)
 	}
 	return d, nil
+}
+
+// short is a duration without the zeros that its String appends: 10m0s is 10m.
+func short(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+func parseCount(s string, most int) (int, error) {
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 1 || n > most {
+		return 0, fmt.Errorf("must be a number from 1 to %d, not %q", most, s)
+	}
+	return n, nil
 }
 
 func oneOf(s string, allowed ...string) error {
