@@ -132,7 +132,10 @@ func bodyError(err error) error {
 }
 
 func answer(w http.ResponseWriter, status int, data any) {
-	write(w, status, map[string]any{"success": true, "data": data})
+	write(w, status, struct {
+		Success bool `json:"success"`
+		Data    any  `json:"data"`
+	}{true, data})
 }
 
 // refuse answers an error in the wrapped envelope. What the caller cannot mend

@@ -84,7 +84,7 @@ func (p *Plugin) cancel(w http.ResponseWriter, r *http.Request) {
 		p.fail(w, r, err)
 		return
 	}
-	answer(w, http.StatusOK, map[string]any{"success": true, "data": map[string]any{"id": d.ID, "status": d.Status}})
+	answer(w, http.StatusOK, envelope{Success: true, Data: map[string]any{"id": d.ID, "status": d.Status}})
 }
 
 func (p *Plugin) attempts(w http.ResponseWriter, r *http.Request) {
@@ -106,7 +106,13 @@ func (p *Plugin) attempts(w http.ResponseWriter, r *http.Request) {
 	for i := range found {
 		list[i] = AttemptJSON(&found[i])
 	}
-	answer(w, http.StatusOK, map[string]any{"success": true, "data": map[string]any{"attempts": list}})
+	answer(w, http.StatusOK, envelope{Success: true, Data: map[string]any{"attempts": list}})
+}
+
+// envelope is a success of the API.
+type envelope struct {
+	Success bool `json:"success"`
+	Data    any  `json:"data"`
 }
 
 // AttemptJSON is an attempt as the API shows it: durations in milliseconds,
