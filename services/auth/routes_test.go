@@ -50,7 +50,7 @@ func TestRoutesCreateListRevoke(t *testing.T) {
 	if hashSecret(secret) != k.Hash {
 		t.Errorf("answered key %q is not the stored one", secret)
 	}
-	check(t, w, 201, `{"data":{"id":"`+k.ID+`","key":"`+secret+`","name":"crm & co","prefix":"`+secret[:12]+`"},"success":true}`)
+	check(t, w, 201, `{"success":true,"data":{"id":"`+k.ID+`","key":"`+secret+`","name":"crm & co","prefix":"`+secret[:12]+`"}}`)
 	if got := w.Header().Get("Cache-Control"); got != "no-store" {
 		t.Errorf("Cache-Control = %q", got)
 	}
@@ -58,9 +58,9 @@ func TestRoutesCreateListRevoke(t *testing.T) {
 	view := `{"id":"` + k.ID + `","name":"crm & co","prefix":"` + k.Prefix + `","user_id":null,"organization_id":null,` +
 		`"scopes":["data:read"],"created_at":"2026-03-01T12:00:00.000Z","expires_at":"2026-03-02T10:00:00.000Z",` +
 		`"last_used_at":null,"revoked_at":`
-	check(t, call(system, t, b, "GET", "/api/v1/keys", ""), 200, `{"data":{"keys":[`+view+`null}]},"success":true}`)
+	check(t, call(system, t, b, "GET", "/api/v1/keys", ""), 200, `{"success":true,"data":{"keys":[`+view+`null}]}}`)
 	check(t, call(system, t, b, "DELETE", "/api/v1/keys/"+k.ID, ""), 200,
-		`{"data":`+view+`"2026-03-01T12:00:00.000Z"},"success":true}`)
+		`{"success":true,"data":`+view+`"2026-03-01T12:00:00.000Z"}}`)
 }
 
 func TestRoutesRefuse(t *testing.T) {
