@@ -345,10 +345,15 @@ func TestMisuse(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"unknown.yaml": "db: sqlite:x\nlissten: a\n",
-		"broken.yaml":  "db: [\n",
-		"plugin.yaml":  "db: sqlite:" + filepath.Join(dir, "plugin.db") + "\nlisten: 127.0.0.1:0\nplugins:\n  com.example.nope: {a: 1}\n",
+		"hooks/a.yaml":   "name: a\nurl: ftp://x.example/\n",
+		"objects/a.yaml": "name: a\nfields:\n  x: {type: txt}\n",
+		"unknown.yaml":   "db: sqlite:x\nlissten: a\n",
+		"broken.yaml":    "db: [\n",
+		"plugin.yaml":    "db: sqlite:" + filepath.Join(dir, "plugin.db") + "\nlisten: 127.0.0.1:0\nplugins:\n  com.example.nope: {a: 1}\n",
 	} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700); err != nil {
+			t.Fatal(err)
+		}
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -369,6 +374,9 @@ func TestMisuse(t *testing.T) {
 		{"unknown plugin", []string{"serve", "--config", "DIR/plugin.yaml"}, exitMisuse, "DIR/plugin.yaml:4: plugins.com.example.nope: there is no such plugin"},
 		{"settings that do not fit", []string{"serve", "--db", "sqlite:DIR/a.db", "--delivery-retention", "1h"}, exitMisuse,
 			"settings: messaging: Config.Retention is 1h0m0s, shorter than the event log's 168h0m0s: a replayed event could be delivered twice"},
+		{"object", []string{"serve", "--db", "sqlite:DIR/c.db", "--objects", "DIR/objects"}, exitMisuse, `DIR/objects/a.yaml:3: fields.x.type: "txt" is not a field type`},
+		{"webhook", []string{"serve", "--db", "sqlite:DIR/d.db", "--listen", "127.0.0.1:0", "--webhooks", "DIR/hooks"}, exitMisuse,
+			"webhooks: declaration a.yaml webhook 1: URL: scheme must be http or https"},
 		{"demo database", []string{"demo", "--db", "sqlite:x"}, exitMisuse, "--db: the demo takes a postgres:// DSN, or none for SQLite"},
 		{"port in use", []string{"serve", "--db", "sqlite:DIR/b.db", "--listen", "ADDR"}, exitFailure, "rest: cannot listen on ADDR: bind: address already in use"},
 		{"remote URL", []string{"object", "list", "--url", "nope"}, exitMisuse, `--url: "nope" is not a URL such as http://127.0.0.1:8080`},
