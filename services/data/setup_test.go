@@ -145,7 +145,7 @@ func (allowAll) Can(ctx context.Context, _ identity.Operation, _ string) error {
 
 func (allowAll) Has(context.Context, string) error { return nil }
 
-func setup(t *testing.T, db *storage.DB, schemas ...object.Schema) *bundle {
+func setup(t testing.TB, db *storage.DB, schemas ...object.Schema) *bundle {
 	t.Helper()
 	b := &bundle{db: db, log: &tableLog{db}, clock: &clock{at: time.Date(2026, 11, 30, 17, 2, 15, 225_000_000, time.UTC)}}
 	column := "n INTEGER PRIMARY KEY"
