@@ -59,6 +59,7 @@ type dispatcher struct {
 	work       chan *job
 	claimKick  chan struct{}
 	pollKick   chan struct{}
+	unreserved chan struct{} // a slot was given back
 	payloadSem *semaphore.Weighted
 	loops      context.CancelFunc // ends the loops
 	sends      context.CancelFunc // cuts requests off
@@ -72,7 +73,7 @@ func newDispatcher(s *Service) *dispatcher {
 		s: s, cfg: s.cfg, log: s.cfg.Logger,
 		targets: make(map[int64]*target), hosts: make(map[string]*host), lanes: make(map[int64]*lane),
 		work:      make(chan *job, s.cfg.MaxInFlight+s.cfg.MaxSlow+1),
-		claimKick: make(chan struct{}, 1), pollKick: make(chan struct{}, 1),
+		claimKick: make(chan struct{}, 1), pollKick: make(chan struct{}, 1), unreserved: make(chan struct{}, 1),
 		payloadSem: semaphore.NewWeighted(bigPayloads),
 	}
 	d.rec = newOutcomeWriter(d)
@@ -127,6 +128,7 @@ func (d *dispatcher) stop(ctx context.Context) error {
 	d.loops()
 	d.loopWG.Wait()
 	d.giveBack(giveBack)
+	d.awaitReserved(ctx)
 	answered := make(chan struct{})
 	go func() { d.wg.Wait(); close(answered) }()
 	cut := time.NewTimer(cutAfter(ctx))
@@ -139,6 +141,24 @@ func (d *dispatcher) stop(ctx context.Context) error {
 	d.sends()
 	<-answered
 	return d.rec.stop(ctx)
+}
+
+// awaitReserved waits for the transactions that hold slots: their rows are
+// given back when they commit.
+func (d *dispatcher) awaitReserved(ctx context.Context) {
+	for {
+		d.mu.Lock()
+		reserved := d.reserved
+		d.mu.Unlock()
+		if reserved == 0 {
+			return
+		}
+		select {
+		case <-d.unreserved:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // cutAfter leaves a part of the grace time for saving.
@@ -526,7 +546,7 @@ func (t *target) configure(c *targetConfig, maxPerTarget int) {
 	}
 	t.limiter.max = float64(limit)
 	t.limiter.limit = min(t.limiter.limit, t.limiter.max)
-	t.limiter.threshold = max(t.limiter.threshold, t.limiter.max)
+	t.limiter.threshold = min(t.limiter.threshold, t.limiter.max)
 	switch {
 	case c.RatePerSecond <= 0:
 		t.rate = nil

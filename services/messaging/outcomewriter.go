@@ -42,6 +42,7 @@ type outcomeWriter struct {
 
 	mu      sync.Mutex
 	items   []item
+	saving  int // outcomes of the batch that is being saved
 	closed  bool
 	kick    chan struct{}
 	stopped chan struct{}
@@ -64,11 +65,11 @@ func (w *outcomeWriter) add(it item) {
 	kick(w.kick)
 }
 
-// backlog is the number of outcomes that wait to be saved.
+// backlog is the number of outcomes that are not saved yet.
 func (w *outcomeWriter) backlog() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return len(w.items)
+	return len(w.items) + w.saving
 }
 
 // stop saves what is left. Nothing is added any more.
@@ -111,7 +112,7 @@ func (w *outcomeWriter) take() ([]item, bool) {
 	defer w.mu.Unlock()
 	n := min(len(w.items), w.d.cfg.BatchSize)
 	batch := w.items[:n:n]
-	w.items = w.items[n:]
+	w.items, w.saving = w.items[n:], n
 	if len(w.items) == 0 {
 		w.items = nil
 	}

@@ -8,6 +8,10 @@ import (
 	"github.com/objecthost/objecthost/services/messaging/driver"
 )
 
+// afterOutcomes is how long expired claims wait for outcomes that are being
+// saved.
+const afterOutcomes = 50 * time.Millisecond
+
 // pollLoop looks at what waits in the store: what other processes wrote, what
 // this one found at its start, claims that have ended, rows of targets that
 // are gone. Commits of this process wake the claim loop without it.
@@ -51,14 +55,19 @@ func (d *dispatcher) poll(ctx context.Context) (time.Duration, error) {
 	}
 	next := d.cfg.PollInterval
 	if outlook.Claims {
-		if outlook.ClaimEndsIn <= 0 {
+		switch {
+		case outlook.ClaimEndsIn > 0:
+			next = min(next, outlook.ClaimEndsIn)
+		case d.rec.backlog() > 0:
+			// After a loss of the store the outcomes that were kept come first:
+			// their rows did not crash.
+			next = afterOutcomes
+		default:
 			if err := d.expire(ctx, false); err != nil {
 				return 0, err
 			}
 			// The requeued rows are due: look again at once.
 			next = 0
-		} else {
-			next = min(next, outlook.ClaimEndsIn)
 		}
 	}
 	if outlook.Gone {

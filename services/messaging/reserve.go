@@ -90,6 +90,7 @@ func (d *dispatcher) unreserve(j *job) {
 	j.target.reserved--
 	d.reserved--
 	d.enter(j.target)
+	kick(d.unreserved)
 }
 
 // committed sends the rows that were stored as claimed, and has the others
@@ -100,8 +101,7 @@ func (r *reservation) committed(waiting []*driver.Row) {
 	d.mu.Lock()
 	for row, j := range r.held {
 		delete(r.held, row)
-		j.target.reserved--
-		d.reserved--
+		d.unreserve(j)
 		j.target.queued++
 		d.queued++
 		d.runnable(j, true)

@@ -107,24 +107,26 @@ func columnOf[R, T any](rows []R, of func(R) T) []T {
 	return out
 }
 
+// pgClaim reads the clock once in front: as a part of the scan it would be
+// asked for every row, and could not bound the index.
 const pgClaim = `
-WITH picked AS (
+WITH clock AS MATERIALIZED (SELECT {now} AS now), picked AS (
     SELECT p.id FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS w(target_id, first, again)
     JOIN sys_http_target h ON h.number = w.target_id AND h.state = 'active'
     CROSS JOIN LATERAL (
         SELECT f.id FROM (SELECT d.id FROM sys_http_delivery d
          WHERE d.target_id = w.target_id AND d.status = 'pending' AND COALESCE(d.next_retry_at, 0) = 0 AND ` + unblocked + `
-         ORDER BY COALESCE(d.next_retry_at, 0), d.order_seq LIMIT w.first FOR UPDATE SKIP LOCKED) f
+         ORDER BY d.order_seq LIMIT w.first FOR UPDATE SKIP LOCKED) f
         UNION ALL
         SELECT r.id FROM (SELECT d.id FROM sys_http_delivery d
          WHERE d.target_id = w.target_id AND d.status = 'pending' AND COALESCE(d.next_retry_at, 0) > 0
-             AND COALESCE(d.next_retry_at, 0) <= {now} AND ` + unblocked + `
+             AND COALESCE(d.next_retry_at, 0) <= (SELECT now FROM clock) AND ` + unblocked + `
          ORDER BY COALESCE(d.next_retry_at, 0), d.order_seq LIMIT w.again FOR UPDATE SKIP LOCKED) r
     ) p
 )
-UPDATE sys_http_delivery d SET status = 'in_flight', claimed_by = $4, claim_token = $5, claimed_at = {now},
-    claim_expires_at = {now} + d.timeout_ms + $6::bigint, updated_at = {now}
-FROM picked, sys_http_target h WHERE d.id = picked.id AND d.status = 'pending' AND h.number = d.target_id
+UPDATE sys_http_delivery d SET status = 'in_flight', claimed_by = $4, claim_token = $5, claimed_at = clock.now,
+    claim_expires_at = clock.now + d.timeout_ms + $6::bigint, updated_at = clock.now
+FROM picked, clock, sys_http_target h WHERE d.id = picked.id AND d.status = 'pending' AND h.number = d.target_id
 RETURNING ` + claimColumns + `, h.version`
 
 func (p *postgres) claim(ctx context.Context, req driver.ClaimRequest) ([]*driver.Row, error) {

@@ -75,11 +75,11 @@ UPDATE sys_http_delivery AS d SET status = 'in_flight', claimed_by = ?4, claim_t
 WHERE id IN (
     SELECT id FROM (SELECT d.id FROM sys_http_delivery d
         WHERE d.target_id = ?1 AND d.status = 'pending' AND COALESCE(d.next_retry_at, 0) = 0 AND ` + unblocked + `
-        ORDER BY COALESCE(d.next_retry_at, 0), d.order_seq LIMIT ?2 + 0)
+        ORDER BY d.order_seq LIMIT ?2 + 0)
     UNION ALL
     SELECT id FROM (SELECT d.id FROM sys_http_delivery d
         WHERE d.target_id = ?1 AND d.status = 'pending' AND COALESCE(d.next_retry_at, 0) > 0
-            AND COALESCE(d.next_retry_at, 0) <= {now} AND ` + unblocked + `
+            AND COALESCE(d.next_retry_at, 0) <= (SELECT {now}) AND ` + unblocked + `
         ORDER BY COALESCE(d.next_retry_at, 0), d.order_seq LIMIT ?3 + 0))
 RETURNING `
 
