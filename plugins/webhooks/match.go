@@ -76,7 +76,7 @@ func (q *enqueuer) match(ctx context.Context, reqs []messaging.Request, e *event
 		if failed != nil {
 			return
 		}
-		req, err := q.request(ctx, s, e, k, shared)
+		req, err := q.deliver(ctx, s, e, k, shared)
 		if err != nil {
 			failed = err
 			return
@@ -84,6 +84,33 @@ func (q *enqueuer) match(ctx context.Context, reqs []messaging.Request, e *event
 		reqs = append(reqs, req)
 	})
 	return reqs, failed
+}
+
+// deliver makes the request of one event to one webhook.
+func (q *enqueuer) deliver(ctx context.Context, s *subscription, e *event.Event, k kind, shared *bodies) (messaging.Request, error) {
+	sealed, parked, err := q.open(ctx, s)
+	if err != nil {
+		return messaging.Request{}, err
+	}
+	if parked != "" {
+		// A secret that was replaced a moment ago is gone, not unreadable.
+		fresh, err := q.subs.newest(ctx, s.id)
+		if err != nil {
+			return messaging.Request{}, err
+		}
+		if fresh != nil && fresh != s {
+			s = fresh
+			if sealed, parked, err = q.open(ctx, s); err != nil {
+				return messaging.Request{}, err
+			}
+		}
+	}
+	if parked != "" {
+		q.report(ctx, s, parked)
+	}
+	req, err := s.request(e, k, shared)
+	req.Sealed, req.Parked = sealed, parked
+	return req, err
 }
 
 // isSystem reports whether webhooks without an object leave it out.
@@ -94,7 +121,8 @@ func (q *enqueuer) isSystem(name string) bool {
 	return strings.HasPrefix(name, "sys_")
 }
 
-func (q *enqueuer) request(ctx context.Context, s *subscription, e *event.Event, k kind, shared *bodies) (messaging.Request, error) {
+// request is the delivery of one event, without what is secret about it.
+func (s *subscription) request(e *event.Event, k kind, shared *bodies) (messaging.Request, error) {
 	body, err := shared.body(s.projection)
 	if err != nil {
 		return messaging.Request{}, err
@@ -112,26 +140,18 @@ func (q *enqueuer) request(ctx context.Context, s *subscription, e *event.Event,
 	default:
 		req.OrderingKey = s.id + ":" + e.RecordID
 	}
-	req.Sealed, req.Parked, err = q.open(ctx, s)
-	return req, err
+	return req, nil
 }
 
 // endpoint is a request to the subscription's receiver, without a body.
 func (s *subscription) endpoint() messaging.Request {
-	req := messaging.Request{
+	return messaging.Request{
 		Source: messaging.SourceWebhook, RefID: s.id, URL: s.url, Method: s.method,
 		Timeout:        time.Duration(s.rules.timeoutMS) * time.Millisecond,
 		BlockOnRetry:   s.rules.blockOnRetry,
 		ExpireAfter:    time.Duration(s.rules.expireAfterMS) * time.Millisecond,
 		OrganizationID: s.organization,
 	}
-	if messaging.ValidateURL(req.URL) != nil {
-		req.URL = unsendableURL
-	}
-	if messaging.ValidateMethod(req.Method) != nil {
-		req.Method = "POST"
-	}
-	return req
 }
 
 // open returns the subscription's headers as the outbox takes them, or the
@@ -156,12 +176,19 @@ func (q *enqueuer) open(ctx context.Context, s *subscription) (sealed, parked st
 		}
 		reason = unreadable.Error()
 	}
-	if !s.secrets.reported {
-		s.secrets.reported = true
+	return "", reason, nil
+}
+
+// report says once that a webhook's deliveries are parked.
+func (q *enqueuer) report(ctx context.Context, s *subscription, reason string) {
+	s.secrets.mu.Lock()
+	told := s.secrets.reported
+	s.secrets.reported = true
+	s.secrets.mu.Unlock()
+	if !told {
 		q.log.ErrorContext(ctx, "webhook parked: its deliveries are stored dead and not sent",
 			"webhook_id", s.id, "webhook", s.name, "reason", reason)
 	}
-	return "", reason, nil
 }
 
 // seal reads all secrets of a subscription, so that an unreadable one is known

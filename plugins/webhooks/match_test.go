@@ -16,6 +16,7 @@ import (
 	"github.com/objecthost/objecthost/core/event"
 	"github.com/objecthost/objecthost/core/object"
 	"github.com/objecthost/objecthost/plugins/webhooks/sqlstore"
+	"github.com/objecthost/objecthost/services/data"
 	"github.com/objecthost/objecthost/services/messaging"
 	"github.com/objecthost/objecthost/storage/seal"
 )
@@ -347,6 +348,35 @@ func TestCase_SEC_05_readable_again_without_a_write(t *testing.T) {
 	b.vault["secret:sec_s"] = []byte("s")
 	if got := b.handle(t, e); len(got) != 1 || got[0].Parked != "" || got[0].Sealed != "sealedmap[X-A:b]" {
 		t.Errorf("got %+v", got)
+	}
+}
+
+// vaultFunc opens references by a function.
+type vaultFunc func(ref string) ([]byte, error)
+
+func (f vaultFunc) Reveal(_ context.Context, ref string) ([]byte, error) { return f(ref) }
+
+// A webhook that is written between the read of its row and that of its secret
+// is matched by its new definition instead of being parked.
+func TestSecretReplacedWhileMatching(t *testing.T) {
+	t.Parallel()
+	row := hook("w", "w", "account", `["create"]`)
+	row.Headers = "secret:sec_old"
+	b := setupMatch(row)
+	b.q.vault = vaultFunc(func(ref string) ([]byte, error) {
+		if ref == "secret:sec_new" {
+			return []byte(`{"X-A":"new"}`), nil
+		}
+		row.Headers, row.URL = "secret:sec_new", "https://recv.test/new"
+		b.store.put(row)
+		return nil, data.ErrNoSecret
+	})
+	got := b.handle(t, record(event.RecordCreated, "account", "r"))
+	if len(got) != 1 || got[0].Parked != "" || got[0].Sealed != "sealedmap[X-A:new]" || got[0].URL != "https://recv.test/new" {
+		t.Errorf("got %+v", got)
+	}
+	if strings.Contains(b.log.String(), "webhook parked") {
+		t.Errorf("log %s", b.log)
 	}
 }
 

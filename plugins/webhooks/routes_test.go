@@ -30,6 +30,9 @@ func (n *node) call(t testing.TB, p identity.Principal, path, body string) (stat
 	if got := rec.Header().Get("Content-Type"); got != "application/json" {
 		t.Errorf("content type %q", got)
 	}
+	if !strings.HasPrefix(rec.Body.String(), `{"success":`) {
+		t.Errorf("answer %s", rec.Body)
+	}
 	fatal(t, json.Unmarshal(rec.Body.Bytes(), &answer))
 	return rec.Code, rec.Header(), answer
 }

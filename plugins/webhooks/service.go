@@ -120,7 +120,8 @@ func (s *Service) Redeliver(ctx context.Context, id string, useCurrent bool) (me
 // says now: a parked row gets its headers, and the target its secrets, which
 // may have become readable since.
 func (s *Service) readAnew(ctx context.Context, d *messaging.Delivery, useCurrent bool, opts *messaging.RedeliverOptions) error {
-	row, err := s.store.Get(ctx, d.RefID)
+	// Held to the end, so that no other write replaces a secret half-way.
+	row, err := s.store.Lock(ctx, d.RefID)
 	if err != nil {
 		return err
 	}

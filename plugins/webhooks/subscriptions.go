@@ -173,6 +173,17 @@ func (c *subscriptions) find(organization, object, trigger string, system bool, 
 	}
 }
 
+// newest returns the subscription that has taken the place of one, nil when the
+// webhook is gone or inactive.
+func (c *subscriptions) newest(ctx context.Context, id string) (*subscription, error) {
+	if err := c.refresh(ctx); err != nil {
+		return nil, err
+	}
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.byID[id], nil
+}
+
 // compile makes a subscription of a row. A row that the write door would have
 // refused, because somebody else wrote it, still matches: its deliveries are
 // parked with the reason, which is seen, while silence is not.
@@ -190,21 +201,32 @@ func compile(row *sqlstore.Webhook) *subscription {
 	d, problems, headers := parseDefinition([]byte(row.Definition))
 	switch {
 	case len(problems) > 0:
-		s.broken = "the webhook's definition is unusable: " + problems[0].message
+		s.breaks("the webhook's definition is unusable: %s", problems[0].message)
 	case headers != nil:
-		s.broken = "the webhook's definition is unusable: " + headers.Error()
+		s.breaks("the webhook's definition is unusable: %s", headers)
 	case d.moved:
-		s.broken = "the webhook's definition holds a secret in clear; save the webhook again"
+		s.breaks("the webhook's definition holds a secret in clear; save the webhook again")
 	}
 	if d != nil {
 		s.rules = d.rules
 	}
 	s.projection = newProjection(s.rules.payloadFields)
-	if err := messaging.ValidateURL(s.url); err != nil && s.broken == "" {
-		s.broken = fmt.Sprintf("the webhook's URL is unusable: %s", err)
+	// What no request could carry is replaced, so that the parked delivery can
+	// be stored at all.
+	if err := messaging.ValidateURL(s.url); err != nil {
+		s.url = unsendableURL
+		s.breaks("the webhook's URL is unusable: %s", err)
 	}
-	if err := messaging.ValidateMethod(s.method); err != nil && s.broken == "" {
-		s.broken = fmt.Sprintf("the webhook's method is unusable: %s", err)
+	if err := messaging.ValidateMethod(s.method); err != nil {
+		s.method = "POST"
+		s.breaks("the webhook's method is unusable: %s", err)
 	}
 	return s
+}
+
+// breaks notes why nothing can be sent, unless it is known.
+func (s *subscription) breaks(format string, args ...any) {
+	if s.broken == "" {
+		s.broken = fmt.Sprintf(format, args...)
+	}
 }

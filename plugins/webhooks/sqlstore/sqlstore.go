@@ -155,6 +155,18 @@ func (s *Store) Get(ctx context.Context, id string) (*Webhook, error) {
 	return &rows[0], nil
 }
 
+// Lock is Get that keeps other transactions from writing the webhook until this
+// one has ended.
+func (s *Store) Lock(ctx context.Context, id string) (*Webhook, error) {
+	if s.db.Dialect() == storage.Postgres { // SQLite has one writer
+		_, err := s.db.Bun(ctx).NewRaw(`SELECT 1 FROM sys_webhook WHERE id = ? FOR UPDATE`, id).Exec(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("lock webhook: %w", err)
+		}
+	}
+	return s.Get(ctx, id)
+}
+
 // Named returns the webhook with the name in an organization ("" for none),
 // nil when there is none.
 func (s *Store) Named(ctx context.Context, organization, name string) (*Webhook, error) {
