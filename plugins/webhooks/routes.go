@@ -212,7 +212,7 @@ func (r *routes) refuse(w http.ResponseWriter, req *http.Request, err error) {
 	}{false, map[string]any{"code": known.code, "message": known.message}})
 }
 
-func writeJSON(w http.ResponseWriter, status int, body envelope) {
+func writeJSON(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	enc := json.NewEncoder(w)
