@@ -231,18 +231,7 @@ func (e *Engine) groups(ctx context.Context, t *table, p predicate, groups []*co
 	}
 	b.text(strings.Join(parts, ", "), " FROM ", quote(t.name()), " WHERE ")
 	b.where(p)
-	if len(keys) > 0 {
-		b.text(" GROUP BY ", strings.Join(keys, ", "), " ORDER BY ")
-		for i, key := range keys {
-			if i > 0 {
-				b.text(", ")
-			}
-			b.text(key)
-			if b.postgres {
-				b.text(" NULLS FIRST")
-			}
-		}
-	}
+	b.groupBy(keys)
 	b.text(" LIMIT ", itoa(maxGroups+1))
 	rows, err := e.db.Read(ctx).QueryContext(ctx, b.String(), b.args...)
 	if err != nil {
@@ -264,6 +253,21 @@ func (e *Engine) groups(ctx context.Context, t *table, p predicate, groups []*co
 		}
 	}
 	return records, rows.Err()
+}
+
+// groupBy groups and sorts by the keys, nulls first.
+func (b *builder) groupBy(keys []string) {
+	for i, key := range keys {
+		if i == 0 {
+			b.text(" GROUP BY ", strings.Join(keys, ", "), " ORDER BY ")
+		} else {
+			b.text(", ")
+		}
+		b.text(key)
+		if b.postgres {
+			b.text(" NULLS FIRST")
+		}
+	}
 }
 
 // countSQL counts what the aggregation is about. Sums and averages count as

@@ -280,8 +280,9 @@ func (r *batchRun) oneByOne(ctx context.Context, live []int, stop bool) error {
 			if err := r.fail(i, err); err != nil {
 				return err
 			}
+			failed = i
 		}
-		if stop && (err != nil || failed >= 0) {
+		if stop && failed >= 0 {
 			r.failed = i
 			return nil
 		}

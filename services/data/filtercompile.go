@@ -339,7 +339,7 @@ func (c *compiler) storable(n *comparison, text string) error {
 // value normalizes an operand: text, canonical number, bool, or milliseconds.
 func (c *compiler) value(n *comparison, column *column, v any) (any, error) {
 	var failed *FieldError
-	out := v
+	var out any
 	switch column.kind {
 	case kindText, kindList:
 		text, ok := v.(string)
