@@ -202,6 +202,9 @@ func (d *dispatcher) learn(j *job, it *item) {
 		return
 	}
 	now := time.Now()
+	if it.decision.SwitchOffTarget {
+		t.off = true
+	}
 	answered := a.StatusCode != 0 && a.StatusCode < 500 && a.StatusCode != 408 && a.StatusCode != 429
 	if answered {
 		t.limiter.succeeded()

@@ -235,7 +235,7 @@ func (d *dispatcher) targetChanged(id int64) {
 		return
 	}
 	t := d.target(id)
-	t.stale = true
+	t.stale, t.off = true, false
 	giveBack := d.takeQueued(func(j *job) bool { return j.target == t })
 	d.markReady(t)
 	d.mu.Unlock()
@@ -399,7 +399,7 @@ func (d *dispatcher) wants() ([]driver.Want, map[int64]uint64) {
 // room is the number of rows that are worth claiming for a target: its free
 // slots, and what it will have used up by the time of the next claim.
 func (t *target) room(now time.Time) int {
-	if now.Before(t.pausedTil) {
+	if t.off || now.Before(t.pausedTil) {
 		return 0
 	}
 	allowed := t.limiter.allowed(now)

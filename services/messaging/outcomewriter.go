@@ -141,6 +141,7 @@ func (w *outcomeWriter) save(batch []item) bool {
 		case !storage.IsTransient(err):
 			// The claim's end gives the row back.
 			w.d.log.Error("save outcome", "delivery_id", batch[0].outcome.ID, "error", err)
+			w.d.targetChanged(batch[0].job.target.id)
 			return true
 		}
 		w.d.setErr(err)

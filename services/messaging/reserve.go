@@ -57,7 +57,7 @@ func (d *dispatcher) reserve(ctx context.Context, rows []*driver.Row) *reservati
 func (d *dispatcher) sendableNow(row *driver.Row, now time.Time) bool {
 	t := d.targets[row.TargetID]
 	switch {
-	case t == nil || t.cfg == nil || t.stale || t.ready || t.queued > 0:
+	case t == nil || t.cfg == nil || t.stale || t.off || t.ready || t.queued > 0:
 		return false
 	case t.cfg.row.State != TargetActive || now.Before(t.pausedTil) || !t.limiter.openUntil.IsZero():
 		return false

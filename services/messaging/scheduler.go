@@ -39,8 +39,9 @@ type target struct {
 	// is learned, so that a claim that began before does not clear it.
 	ready bool
 	gen   uint64
-	// stale tells that the target must be read again before its next claim.
-	stale bool
+	// stale tells that the target must be read again before its next claim,
+	// off that its receiver said 410 and the hold is being saved.
+	stale, off bool
 	// wake is when the timer will mark the target ready.
 	wake      time.Time
 	timer     *time.Timer
@@ -208,6 +209,9 @@ func (d *dispatcher) pick(now time.Time) *job {
 // pickFrom takes the next job of a target. A target that may not send now
 // leaves the ring; what holds it back brings it in again.
 func (d *dispatcher) pickFrom(t *target, now time.Time) *job {
+	if t.off {
+		return nil // the saved hold gives its rows back
+	}
 	if now.Before(t.pausedTil) {
 		d.wakeAt(t, t.pausedTil, now)
 		return nil

@@ -31,7 +31,7 @@ func (s *Store) PutTarget(ctx context.Context, t *driver.Target, keep bool) erro
 			rate_per_second, rate_burst, retry_policy, signature_scheme, secret_sealed, previous_secret_sealed, previous_until,
 			auth_sealed, created_at, updated_at)
 		VALUES (?, ?, ?, NULLIF(?, ''), ?, NULLIF(?, ''), ?, ?, ?, NULLIF(?, ''), NULLIF(?, ''), NULLIF(?, ''), NULLIF(?, ''),
-			NULLIF(?, 0), NULLIF(?, ''), {now}, {now})
+			NULLIF(CAST(? AS BIGINT), 0), NULLIF(?, ''), {now}, {now})
 		ON CONFLICT (source, target_key, COALESCE(organization_id, '')) DO UPDATE SET ` + update + ` RETURNING number, version`)
 	err := s.db.Write(ctx).QueryRowContext(ctx, query, uuid.NewString(), t.Source, t.Key, t.OrganizationID, string(t.State), t.Reason,
 		t.MaxConcurrency, t.RatePerSecond, t.RateBurst, t.RetryPolicy, t.SignatureScheme, t.SecretSealed,
