@@ -127,6 +127,19 @@ func TestRows(t *testing.T) {
 				t.Errorf("Named in %q: %+v, %v", org, got, err)
 			}
 		}
+		err := db.InTx(ctx, func(ctx context.Context) error {
+			if got, err := s.Lock(ctx, "b"); err != nil || *got != b {
+				t.Errorf("Lock: %+v, %v", got, err)
+			}
+			got, err := s.Lock(ctx, "nope")
+			if got != nil {
+				t.Errorf("Lock of none: %+v", got)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
 		if err := s.Mark(ctx, "b", sqlstore.Marks{ResetStreak: true}); err != nil {
 			t.Fatal(err)
 		}
