@@ -14,8 +14,8 @@ import (
 )
 
 var (
-	link  = regexp.MustCompile(`\]\(([^)\s]+)\)`)
-	fence = regexp.MustCompile("(?s)```.*?```")
+	link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	code = regexp.MustCompile("(?s)```.*?```|`[^`\n]*`")
 )
 
 func main() {
@@ -30,7 +30,7 @@ func main() {
 		if err != nil {
 			continue // deleted, not committed yet
 		}
-		for _, m := range link.FindAllStringSubmatch(fence.ReplaceAllString(string(text), ""), -1) {
+		for _, m := range link.FindAllStringSubmatch(code.ReplaceAllString(string(text), ""), -1) {
 			target, _, _ := strings.Cut(m[1], "#")
 			if target == "" || strings.Contains(target, "://") || strings.HasPrefix(target, "mailto:") {
 				continue
