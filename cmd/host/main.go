@@ -79,7 +79,7 @@ func rootCommand(env environment) *cobra.Command {
 		// Errors are printed by run, without the usage.
 		SilenceErrors: true, SilenceUsage: true,
 	}
-	root.AddCommand(serveCommand(env), demoCommand(env), migrateCommand(env), receiveCommand(env), versionCommand())
+	root.AddCommand(serveCommand(env), demoCommand(env), migrateCommand(env), receiveCommand(env), benchCommand(env), versionCommand())
 	root.AddCommand(remote.Commands(env.getenv)...)
 	return root
 }

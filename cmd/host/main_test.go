@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -19,6 +20,7 @@ import (
 	"time"
 
 	"github.com/objecthost/objecthost/cmd/host/internal/remote"
+	"github.com/objecthost/objecthost/cmd/host/internal/settings"
 	"github.com/objecthost/objecthost/storage"
 	"github.com/objecthost/objecthost/storage/storagetest"
 )
@@ -305,6 +307,21 @@ func TestDemo(t *testing.T) {
 				t.Errorf("exit code %d\n%s%s", code, out, errs)
 			}
 		})
+	}
+}
+
+// A demo whose expectations do not hold says which and fails: here the host
+// lacks the object.
+func TestDemoFails(t *testing.T) {
+	t.Parallel()
+	cfg := settings.Settings{
+		DB: storagetest.SQLite(t), Listen: "127.0.0.1:0", EgressAllow: []string{"127.0.0.1"},
+		LogLevel: slog.LevelError, LogFormat: "text", Grace: 10 * time.Second,
+	}
+	var out, errs bytes.Buffer
+	_, err := playDemo(t.Context(), cfg, "SQLite", environment{stdout: &out, stderr: &errs})
+	if err == nil || err.Error() != `create the webhook: Object: there is no object "account" (HTTP 400, VALIDATION_FAILED)` {
+		t.Errorf("got %v\n%s%s", err, &out, &errs)
 	}
 }
 
