@@ -4,19 +4,14 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
-	"net/url"
 	"os"
 	"os/signal"
 	"path/filepath"
-	"time"
 
 	"github.com/objecthost/objecthost/e2e/chaos"
 	"github.com/objecthost/objecthost/e2e/proc"
-	"github.com/objecthost/objecthost/storage"
-	"github.com/objecthost/objecthost/storage/dsn"
 )
 
 func main() {
@@ -32,7 +27,7 @@ func main() {
 func run(ctx context.Context) error {
 	rounds := flag.Int("rounds", 100, "kills on each dialect that hit records on their way")
 	dialect := flag.String("dialect", "both", "sqlite, postgres or both")
-	server := flag.String("postgres", defaultServer(), "PostgreSQL server; a schema of its own is made and dropped")
+	server := flag.String("postgres", proc.Server(), "PostgreSQL server; a schema of its own is made and dropped")
 	broken := flag.String("break", "", "build the host with a defect (acknowledge-early) that the run must find")
 	flag.Parse()
 	dir, err := os.MkdirTemp("", "chaos-")
@@ -59,7 +54,7 @@ func run(ctx context.Context) error {
 		}
 		db, drop := "sqlite:"+filepath.Join(at, "host.db"), func() error { return nil }
 		if name == "postgres" {
-			if db, drop, err = schema(ctx, *server); err != nil {
+			if db, drop, err = proc.Schema(ctx, *server, "chaos"); err != nil {
 				return err
 			}
 		}
@@ -79,35 +74,4 @@ func run(ctx context.Context) error {
 		return fmt.Errorf("a promise was broken")
 	}
 	return nil
-}
-
-func defaultServer() string {
-	if server := os.Getenv("HOST_TEST_POSTGRES"); server != "" {
-		return server
-	}
-	return "postgres://postgres@127.0.0.1:5432/postgres?sslmode=disable"
-}
-
-// schema makes a schema and returns the DSN that leads into it.
-func schema(ctx context.Context, server string) (string, func() error, error) {
-	admin, err := dsn.Open(ctx, server, storage.Config{MaxConns: 1})
-	if err != nil {
-		return "", nil, err
-	}
-	name := fmt.Sprintf("chaos_%d", time.Now().UnixNano())
-	if _, err := admin.Write(ctx).ExecContext(ctx, "CREATE SCHEMA "+name); err != nil {
-		return "", nil, err
-	}
-	inside, err := url.Parse(server)
-	if err != nil {
-		return "", nil, err
-	}
-	query := inside.Query()
-	query.Set("search_path", name)
-	inside.RawQuery = query.Encode()
-	return inside.String(), func() error {
-		ctx := context.WithoutCancel(ctx)
-		_, err := admin.Write(ctx).ExecContext(ctx, "DROP SCHEMA "+name+" CASCADE")
-		return errors.Join(err, admin.Close())
-	}, nil
 }
