@@ -149,7 +149,7 @@ func (s *Service) readAnew(ctx context.Context, d *messaging.Delivery, useCurren
 	var unreadable *unreadableError
 	switch {
 	case errors.As(err, &unreadable), err == nil && sub.broken != "":
-		if useCurrent || d.Status == messaging.StatusDead && d.Attempts == 0 {
+		if useCurrent || d.Parked {
 			return messaging.ErrNeverSent
 		}
 		return nil

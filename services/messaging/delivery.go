@@ -87,6 +87,9 @@ type Delivery struct {
 	ResponseBody, Error                           string
 	ExpiresAt, FinishedAt, CreatedAt, UpdatedAt   time.Time
 	EventID, RunID, StepID, OrganizationID        string
+	// Parked tells that the delivery has never been sent, because its secret
+	// or headers could not be read.
+	Parked bool
 }
 
 func deliveryOf(r *driver.Row) Delivery {
@@ -100,7 +103,7 @@ func deliveryOf(r *driver.Row) Delivery {
 		ResponseBody: r.ResponseBody, Error: r.Error, ExpiresAt: timeOf(r.ExpiresAt),
 		FinishedAt: timeOf(r.FinishedAt), CreatedAt: timeOf(r.CreatedAt),
 		UpdatedAt: timeOf(r.UpdatedAt), EventID: r.EventID, RunID: r.RunID,
-		StepID: r.StepID, OrganizationID: r.OrganizationID,
+		StepID: r.StepID, OrganizationID: r.OrganizationID, Parked: r.Parked,
 	}
 }
 

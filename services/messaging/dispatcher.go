@@ -26,6 +26,10 @@ const (
 	// stopReserve is the part of the grace time that is kept for saving
 	// outcomes and giving rows back.
 	stopReserve = 5
+	// minShare is the number of rows that a claim takes of a target at least,
+	// when it has room for them: few rows of each of many targets cost more
+	// than many rows of a few, which take turns.
+	minShare = 20
 )
 
 // dispatcher claims due rows, sends them in turn, and has their outcomes
@@ -236,6 +240,7 @@ func (d *dispatcher) targetChanged(id int64) {
 	}
 	t := d.target(id)
 	t.stale, t.off = true, false
+	t.changes++
 	giveBack := d.takeQueued(func(j *job) bool { return j.target == t })
 	d.markReady(t)
 	d.mu.Unlock()
@@ -379,7 +384,7 @@ func (d *dispatcher) wants() ([]driver.Want, map[int64]uint64) {
 	// The longest unserved first, so that a budget smaller than the number of
 	// targets goes round.
 	slices.SortFunc(eligible, func(a, b *target) int { return a.lastClaim.Compare(b.lastClaim) })
-	share := max(1, budget/len(eligible))
+	share := max(budget/len(eligible), minShare)
 	wants := make([]driver.Want, 0, len(eligible))
 	gens := make(map[int64]uint64, len(eligible))
 	for _, t := range eligible {
@@ -388,8 +393,7 @@ func (d *dispatcher) wants() ([]driver.Want, map[int64]uint64) {
 			break
 		}
 		budget -= n
-		retries := max(1, n/4)
-		wants = append(wants, driver.Want{TargetID: t.id, First: max(1, n-retries), Retry: retries})
+		wants = append(wants, driver.Want{TargetID: t.id, First: n, Retry: max(1, n/4)})
 		gens[t.id] = t.gen
 		t.lastClaim, t.done = now, 0
 	}
@@ -500,10 +504,12 @@ func (d *dispatcher) eachQueued(visit func(*job)) {
 // loadTargets reads the targets that are ready and not read yet, or changed.
 func (d *dispatcher) loadTargets(ctx context.Context) error {
 	var ids []int64
+	changes := make(map[int64]int)
 	d.mu.Lock()
 	for id, t := range d.targets {
 		if t.stale || t.cfg == nil && t.ready {
 			ids = append(ids, id)
+			changes[id] = t.changes
 		}
 	}
 	d.mu.Unlock()
@@ -521,7 +527,11 @@ func (d *dispatcher) loadTargets(ctx context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, c := range configs {
-		d.target(c.row.ID).configure(c, d.cfg.MaxPerTarget)
+		t := d.target(c.row.ID)
+		t.configure(c, d.cfg.MaxPerTarget)
+		if t.stale = t.changes != changes[t.id]; t.stale {
+			d.kickClaim()
+		}
 	}
 	return nil
 }
@@ -537,7 +547,6 @@ type targetConfig struct {
 
 // configure takes over a target's settings and keeps what was learned.
 func (t *target) configure(c *targetConfig, maxPerTarget int) {
-	t.stale = false
 	t.cfg = c
 	t.failing = c.row.FailingSince != 0
 	limit := maxPerTarget

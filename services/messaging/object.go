@@ -32,9 +32,9 @@ func deliverySchema() object.Schema {
 		text("label", "Label"), text("url", "URL"), text("method", "Method"), internal("headers_json"), text("signature", "Signature"),
 		internal("signing_secret"), number("timeout_ms", "Timeout (ms)"), long("payload_json", "Payload"),
 		number("partition_key", "Partition"), number("order_seq", "Order"), status(),
-		number("attempts", "Attempts"), number("round", "Round"), text("claimed_by", "Claimed by"), number("claimed_at", "Claimed at"),
-		internal("claim_token"), number("claim_expires_at", "Claim ends at"), number("crash_count", "Crashes"),
-		number("next_retry_at", "Next retry at"), number("last_attempted_at", "Last attempted at"),
+		number("attempts", "Attempts"), number("round", "Round"), text("claimed_by", "Claimed by"), millisOf("claimed_at", "Claimed at"),
+		internal("claim_token"), datetime("claim_expires_at", "Claim ends at"), number("crash_count", "Crashes"),
+		millisOf("next_retry_at", "Next retry at"), millisOf("last_attempted_at", "Last attempted at"),
 		number("response_code", "Response code"), long("response_body", "Response body"),
 		boolean("response_truncated", "Response truncated"), text("error", "Error"), datetime("expires_at", "Expires at"),
 		datetime("finished_at", "Finished at"), text("event_id", "Event"), text("run_id", "Flow run"), text("step_id", "Flow step"),
@@ -92,6 +92,13 @@ func long(name, label string) object.Field     { return field(name, label, objec
 func number(name, label string) object.Field   { return field(name, label, object.Number) }
 func datetime(name, label string) object.Field { return field(name, label, object.Datetime) }
 func boolean(name, label string) object.Field  { return field(name, label, object.Boolean) }
+
+// millisOf is a time that the API shows as epoch milliseconds.
+func millisOf(name, label string) object.Field {
+	f := datetime(name, label)
+	f.Format = object.FormatEpochMillis
+	return f
+}
 
 func internal(name string) object.Field {
 	f := field(name, name, object.Textarea)

@@ -69,7 +69,8 @@ func (d *dispatcher) sendableNow(row *driver.Row, now time.Time) bool {
 	return row.OrderKey == 0 || d.lanes[row.OrderKey] == nil
 }
 
-// release gives the slots of rows back.
+// release gives the slots of rows back and makes them pending again: the same
+// rows may be stored by a later try.
 func (r *reservation) release(rows ...*driver.Row) {
 	if r.held == nil {
 		return
@@ -79,6 +80,7 @@ func (r *reservation) release(rows ...*driver.Row) {
 	for _, row := range rows {
 		if j := r.held[row]; j != nil {
 			delete(r.held, row)
+			row.Status, row.ClaimToken, row.ClaimedBy = StatusPending, "", ""
 			r.d.unreserve(j)
 			r.d.leaveLane(row.OrderKey, false)
 		}

@@ -42,6 +42,9 @@ type target struct {
 	// stale tells that the target must be read again before its next claim,
 	// off that its receiver said 410 and the hold is being saved.
 	stale, off bool
+	// changes counts the reasons to read the target again, so that a reading
+	// that began before the last one does not count.
+	changes int
 	// wake is when the timer will mark the target ready.
 	wake      time.Time
 	timer     *time.Timer

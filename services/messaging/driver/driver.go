@@ -156,7 +156,7 @@ type Target struct {
 type Want struct {
 	TargetID int64
 	// First is the largest number of rows that were never tried, Retry of rows
-	// whose retry is due.
+	// whose retry is due, on top of them.
 	First, Retry int
 }
 

@@ -20,7 +20,8 @@ type sqlite struct {
 }
 
 func newSQLite(s *Store) *sqlite {
-	return &sqlite{s: s, insertSQL: s.sql(liteInsert), claimSQL: s.sql(liteClaim + strings.ReplaceAll(claimColumns, "d.", "")), saveSQL: s.sql(liteRecord), attemptSQL: s.sql(liteAttempt)}
+	return &sqlite{s: s, insertSQL: s.sql(liteInsert), claimSQL: s.sql(liteClaim + strings.ReplaceAll(claimColumns, "d.", "") +
+		`, (SELECT version FROM sys_http_target h WHERE h.number = target_id)`), saveSQL: s.sql(liteRecord), attemptSQL: s.sql(liteAttempt)}
 }
 
 // uncancelled is for loops of short statements: with a context that can be
@@ -72,12 +73,12 @@ func (l *sqlite) insert(ctx context.Context, rows []*driver.Row, hold time.Durat
 const liteClaim = `
 UPDATE sys_http_delivery AS d SET status = 'in_flight', claimed_by = ?4, claim_token = ?5, claimed_at = {now},
     claim_expires_at = {now} + timeout_ms + ?6, updated_at = {now}
-WHERE id IN (
-    SELECT id FROM (SELECT d.id FROM sys_http_delivery d
+WHERE EXISTS (SELECT 1 FROM sys_http_target h WHERE h.number = ?1 AND h.state = 'active') AND rowid IN (
+    SELECT n FROM (SELECT d.rowid AS n FROM sys_http_delivery d
         WHERE d.target_id = ?1 AND d.status = 'pending' AND COALESCE(d.next_retry_at, 0) = 0 AND ` + unblocked + `
         ORDER BY d.order_seq LIMIT ?2 + 0)
     UNION ALL
-    SELECT id FROM (SELECT d.id FROM sys_http_delivery d
+    SELECT n FROM (SELECT d.rowid AS n FROM sys_http_delivery d
         WHERE d.target_id = ?1 AND d.status = 'pending' AND COALESCE(d.next_retry_at, 0) > 0
             AND COALESCE(d.next_retry_at, 0) <= (SELECT {now}) AND ` + unblocked + `
         ORDER BY COALESCE(d.next_retry_at, 0), d.order_seq LIMIT ?3 + 0))
@@ -97,14 +98,6 @@ func (l *sqlite) claim(ctx context.Context, req driver.ClaimRequest) ([]*driver.
 
 func (l *sqlite) claimTarget(ctx context.Context, req driver.ClaimRequest, want driver.Want) ([]*driver.Row, error) {
 	ctx, w := l.s.uncancelled(ctx)
-	var version int64
-	err := w.QueryRowContext(ctx, `SELECT version FROM sys_http_target WHERE number = ? AND state = 'active'`, want.TargetID).Scan(&version)
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
 	rows, err := w.QueryContext(ctx, l.claimSQL, want.TargetID, want.First, want.Retry, req.Node, req.Token, req.Hold.Milliseconds())
 	if err != nil {
 		return nil, err
@@ -112,8 +105,8 @@ func (l *sqlite) claimTarget(ctx context.Context, req driver.ClaimRequest, want 
 	defer rows.Close()
 	var out []*driver.Row
 	for rows.Next() {
-		r := &driver.Row{Status: driver.InFlight, ClaimToken: req.Token, ClaimedBy: req.Node, TargetVersion: version}
-		if err := scanClaimed(rows, r); err != nil {
+		r := &driver.Row{Status: driver.InFlight, ClaimToken: req.Token, ClaimedBy: req.Node}
+		if err := scanClaimed(rows, r, &r.TargetVersion); err != nil {
 			return nil, err
 		}
 		out = append(out, r)
