@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/google/wire"
 
@@ -43,6 +44,9 @@ var hostSet = wire.NewSet(
 
 // envKeyring may hold the keyring itself, where there is no place for a file.
 const envKeyring = "HOST_KEYRING"
+
+// hookTimeout bounds the handlers of the kernel's hooks at the start.
+const hookTimeout = 30 * time.Second
 
 func newLogger(cfg settings.Settings, out console) *slog.Logger {
 	options := &slog.HandlerOptions{Level: cfg.LogLevel}
@@ -122,7 +126,12 @@ func webhookConfig(cfg settings.Settings) webhooks.Config { return webhooks.Conf
 func newKernel(cfg settings.Settings, log *slog.Logger, events *realtime.Plugin, outbox *messaging.Plugin, access *auth.Plugin,
 	engine *data.Plugin, server *rest.Plugin, hooks *webhooks.Plugin,
 ) (*core.Kernel, error) {
-	kernel := core.New(core.Config{Logger: log, PluginConfig: cfg.Plugins, Validator: &pluginconfig.Validator{File: cfg.File}})
+	kernel := core.New(core.Config{
+		Logger: log, PluginConfig: cfg.Plugins, Validator: &pluginconfig.Validator{File: cfg.File},
+		// Deliveries under way may use the whole grace time, in the hook that
+		// announces the stop as well as in Stop.
+		StopTimeout: cfg.Grace, HookTimeout: max(cfg.Grace, hookTimeout),
+	})
 	if err := kernel.Use(events, outbox, access, engine, server, hooks); err != nil {
 		return nil, err
 	}
