@@ -122,6 +122,10 @@ type Field struct {
 	// Readonly values are dropped from callers' writes and reported.
 	Readonly bool `json:"readonly,omitempty"`
 	Hidden   bool `json:"hidden,omitempty"`
+	// Permission is a system permission without which a caller does not see
+	// the field's values: they are left out, and no filter or sort may look at
+	// them. System callers see them.
+	Permission string `json:"permission,omitempty"`
 	// Internal fields never leave through the data API or an event.
 	Internal   bool   `json:"internal,omitempty"`
 	Searchable *bool  `json:"searchable,omitempty"`

@@ -184,7 +184,21 @@ func (e *Engine) open(ctx context.Context, op identity.Operation, objectName str
 	if err := e.allow(ctx, op, objectName); err != nil {
 		return nil, err
 	}
-	return e.table(objectName)
+	t, err := e.table(objectName)
+	if err != nil {
+		return nil, err
+	}
+	return e.restrict(ctx, t), nil
+}
+
+// restrict hides the fields that the principal of ctx has no permission for.
+func (e *Engine) restrict(ctx context.Context, t *table) *table {
+	if identity.From(ctx).System {
+		return t
+	}
+	return t.restrict(func(permission string) bool {
+		return e.authorizer == nil || e.authorizer.Has(ctx, permission) != nil
+	})
 }
 
 // scope limits a filter to what the principal may see: its organization, and

@@ -354,6 +354,7 @@ func (e *Engine) expand(ctx context.Context, t *table, records []Record, names [
 		if err != nil {
 			return err
 		}
+		other = e.restrict(ctx, other)
 		var ids []string
 		for _, record := range records {
 			ids = append(ids, targets(record[name])...)

@@ -218,7 +218,7 @@ func (t *table) present(record Record, echo bool) Record {
 		switch {
 		case c == nil:
 			out[name] = value
-		case c.Internal, value == nil && (name == "deleted_at" || name == "deleted_by"):
+		case c.Internal, c.restricted, value == nil && (name == "deleted_at" || name == "deleted_by"):
 		case c.kind == kindSealed:
 			out[name] = shown(c, value, echo)
 		default:

@@ -2,6 +2,7 @@ package data
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 
@@ -30,6 +31,8 @@ type column struct {
 	table string
 	// integer marks a number that an external table keeps in an integer column.
 	integer bool
+	// restricted marks a field that the caller may not see.
+	restricted bool
 	// maxBytes bounds a text that stands in an index, 0 for none.
 	maxBytes int
 }
@@ -184,10 +187,32 @@ func (t *table) name() string { return t.schema.Name }
 // there for them.
 func (t *table) visible(name string) (*column, bool) {
 	c, ok := t.byName[name]
-	if !ok || c.Internal {
+	if !ok || c.Internal || c.restricted {
 		return nil, false
 	}
 	return c, true
+}
+
+// restrict returns the table as a caller sees it who lacks the permissions of
+// the fields that hidden tells of.
+func (t *table) restrict(hidden func(permission string) bool) *table {
+	seen := t
+	for i := range t.columns {
+		c := &t.columns[i]
+		if c.Permission == "" || !hidden(c.Permission) {
+			continue
+		}
+		if seen == t {
+			seen = new(table)
+			*seen = *t
+			seen.byName = maps.Clone(t.byName)
+		}
+		closed := *c
+		closed.restricted = true
+		seen.byName[c.Name] = &closed
+		seen.search = slices.DeleteFunc(slices.Clone(seen.search), func(name string) bool { return name == c.Name })
+	}
+	return seen
 }
 
 // fieldDefault is the value of a field that a new record leaves out, nil for
@@ -255,8 +280,8 @@ func (t *table) describe() Description {
 
 // sortable reports whether the values have an order and may be shown in it.
 func (c *column) sortable() bool {
-	return !c.Internal && c.kind != kindSealed && c.kind != kindList && c.kind != kindJSON && (c.Sortable == nil || *c.Sortable)
+	return !c.Internal && !c.restricted && c.kind != kindSealed && c.kind != kindList && c.kind != kindJSON && (c.Sortable == nil || *c.Sortable)
 }
 
 // filterable reports whether a filter may look at the values.
-func (c *column) filterable() bool { return !c.Internal && c.kind != kindSealed }
+func (c *column) filterable() bool { return !c.Internal && !c.restricted && c.kind != kindSealed }

@@ -63,7 +63,7 @@ func (v *validator) readonly(c *column, create bool) bool {
 		return !create
 	case c.Type == object.Autonumber, c.Name == "deleted_at", c.Name == "deleted_by":
 		return true
-	case c.Readonly, c.Internal:
+	case c.Readonly, c.Internal, v.table.byName[c.Name].restricted:
 		return !v.privileged
 	default:
 		return false

@@ -30,12 +30,12 @@ func deliverySchema() object.Schema {
 	s := external(DeliveryObject, "HTTP Delivery", "HTTP Deliveries", object.Fields{
 		text("source", "Source"), text("ref_id", "Reference"), text("target_key", "Target"), text("dedup_key", "Dedup key"),
 		text("label", "Label"), text("url", "URL"), text("method", "Method"), internal("headers_json"), text("signature", "Signature"),
-		internal("signing_secret"), number("timeout_ms", "Timeout (ms)"), long("payload_json", "Payload"),
+		internal("signing_secret"), number("timeout_ms", "Timeout (ms)"), private("payload_json", "Payload"),
 		number("partition_key", "Partition"), number("order_seq", "Order"), status(),
 		number("attempts", "Attempts"), number("round", "Round"), text("claimed_by", "Claimed by"), millisOf("claimed_at", "Claimed at"),
 		internal("claim_token"), datetime("claim_expires_at", "Claim ends at"), number("crash_count", "Crashes"),
 		millisOf("next_retry_at", "Next retry at"), millisOf("last_attempted_at", "Last attempted at"),
-		number("response_code", "Response code"), long("response_body", "Response body"),
+		number("response_code", "Response code"), private("response_body", "Response body"),
 		boolean("response_truncated", "Response truncated"), text("error", "Error"), datetime("expires_at", "Expires at"),
 		datetime("finished_at", "Finished at"), text("event_id", "Event"), text("run_id", "Flow run"), text("step_id", "Flow step"),
 	})
@@ -68,7 +68,7 @@ func attemptSchema() object.Schema {
 		datetime("started_at", "Started at"), number("duration_us", "Duration (µs)"), number("dns_us", "DNS (µs)"),
 		number("connect_us", "Connect (µs)"), number("tls_us", "TLS (µs)"), number("first_byte_us", "First byte (µs)"),
 		text("remote_addr", "Remote address"), long("request_headers", "Request headers"), number("response_code", "Response code"),
-		long("response_headers", "Response headers"), long("response_body", "Response body"),
+		private("response_headers", "Response headers"), private("response_body", "Response body"),
 		boolean("response_truncated", "Response truncated"), text("location_host", "Redirect to"),
 		text("error_class", "Error class"), text("error", "Error"),
 	})
@@ -97,6 +97,13 @@ func boolean(name, label string) object.Field  { return field(name, label, objec
 func millisOf(name, label string) object.Field {
 	f := datetime(name, label)
 	f.Format = object.FormatEpochMillis
+	return f
+}
+
+// private is a text that may hold what only some callers may read.
+func private(name, label string) object.Field {
+	f := long(name, label)
+	f.Permission = PermissionReadPayload
 	return f
 }
 

@@ -16,9 +16,13 @@ import (
 // PluginID is the plugin's id.
 const PluginID = "com.objectstack.service.messaging"
 
-// PermissionCancel lets a caller cancel deliveries that wait. Reading attempts
-// needs read on sys_http_attempt.
-const PermissionCancel = "deliveries.cancel"
+// The permissions of the outbox. Reading attempts needs read on
+// sys_http_attempt; what was sent and answered shows only with
+// PermissionReadPayload.
+const (
+	PermissionCancel      = "deliveries.cancel"
+	PermissionReadPayload = "deliveries.read_payload"
+)
 
 // Plugin puts a [Service] into a host. The outbox's tables are migrated before
 // the host starts.
@@ -27,7 +31,7 @@ const PermissionCancel = "deliveries.cancel"
 // the first is stopped (kernel:shutdown).
 type Plugin struct {
 	service *Service
-	can     func(ctx context.Context, op identity.Operation, object string) error
+	auth    identity.Authorizer
 }
 
 var (
@@ -39,7 +43,7 @@ var (
 // NewPlugin returns the plugin of service. Who may read attempts is asked of
 // auth.
 func NewPlugin(service *Service, auth identity.Authorizer) *Plugin {
-	return &Plugin{service: service, can: auth.Can}
+	return &Plugin{service: service, auth: auth}
 }
 
 // Manifest implements core.Plugin.
@@ -47,9 +51,12 @@ func (p *Plugin) Manifest() core.Manifest {
 	return core.Manifest{
 		ID: PluginID, Version: "1.0.0", Provides: []string{ServiceKey.Name()},
 		Contributes: core.Contributions{
-			Objects:     Objects(),
-			Navigation:  []core.NavigationItem{{ID: "http-deliveries", Label: "HTTP Deliveries", ObjectName: DeliveryObject, Icon: "send"}},
-			Permissions: []core.Permission{{Name: PermissionCancel, Description: "Cancel waiting HTTP deliveries"}},
+			Objects:    Objects(),
+			Navigation: []core.NavigationItem{{ID: "http-deliveries", Label: "HTTP Deliveries", ObjectName: DeliveryObject, Icon: "send"}},
+			Permissions: []core.Permission{
+				{Name: PermissionCancel, Description: "Cancel waiting HTTP deliveries"},
+				{Name: PermissionReadPayload, Description: "Read the bodies of HTTP deliveries and of their answers"},
+			},
 			Routes: []core.Route{
 				{
 					Method: http.MethodPost, Pattern: "/api/v1/deliveries/{id}/cancel", Permission: PermissionCancel,
@@ -88,7 +95,7 @@ func (p *Plugin) cancel(w http.ResponseWriter, r *http.Request) {
 }
 
 func (p *Plugin) attempts(w http.ResponseWriter, r *http.Request) {
-	if err := p.can(r.Context(), identity.OperationList, AttemptObject); err != nil {
+	if err := p.auth.Can(r.Context(), identity.OperationList, AttemptObject); err != nil {
 		p.fail(w, r, err)
 		return
 	}
@@ -102,9 +109,14 @@ func (p *Plugin) attempts(w http.ResponseWriter, r *http.Request) {
 		p.fail(w, r, err)
 		return
 	}
+	bodies := p.auth.Has(r.Context(), PermissionReadPayload) == nil
 	list := make([]map[string]any, len(found))
 	for i := range found {
 		list[i] = AttemptJSON(&found[i])
+		if !bodies {
+			delete(list[i], "responseBody")
+			delete(list[i], "responseHeaders")
+		}
 	}
 	answer(w, http.StatusOK, envelope{Success: true, Data: map[string]any{"attempts": list}})
 }
