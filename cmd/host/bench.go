@@ -20,7 +20,7 @@ func benchCommand(env environment) *cobra.Command {
 			"that verifies every signature in another, and a bare HTTP client in turns with them for comparison.",
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(benchDeliveriesCommand(env), benchReceiverCommand(env))
+	c.AddCommand(benchDeliveriesCommand(env), benchEventsCommand(env), benchAPICommand(env), benchReceiverCommand(env))
 	return c
 }
 
@@ -77,6 +77,30 @@ func benchDeliveriesCommand(env environment) *cobra.Command {
 	flags.DurationVar(&cfg.IdleFor, "idle-for", 20*time.Second, "how long the idle host is watched")
 	c.RunE = func(*cobra.Command, []string) error {
 		return run(func(ctx context.Context) (*bench.Report, error) { return bench.Deliveries(ctx, cfg, scenarios...) })
+	}
+	return c
+}
+
+func benchEventsCommand(env environment) *cobra.Command {
+	var cfg bench.Config
+	c := &cobra.Command{Use: "events", Short: "Measure the event log with a durable consumer", Args: cobra.NoArgs}
+	run := benchFlags(c, &cfg, env)
+	c.Flags().IntVar(&cfg.Rows, "rows", 20_000, "events of a run, appended in batches of 100")
+	c.Flags().IntVar(&cfg.Writers, "writers", 2, "goroutines that append")
+	c.RunE = func(*cobra.Command, []string) error {
+		return run(func(ctx context.Context) (*bench.Report, error) { return bench.Events(ctx, cfg) })
+	}
+	return c
+}
+
+func benchAPICommand(env environment) *cobra.Command {
+	var cfg bench.Config
+	c := &cobra.Command{Use: "api", Short: "Measure the record API over HTTP", Args: cobra.NoArgs}
+	run := benchFlags(c, &cfg, env)
+	c.Flags().IntVar(&cfg.Rows, "rows", 5_000, "records of a run")
+	c.Flags().IntVar(&cfg.Writers, "writers", 16, "clients at once")
+	c.RunE = func(*cobra.Command, []string) error {
+		return run(func(ctx context.Context) (*bench.Report, error) { return bench.API(ctx, cfg) })
 	}
 	return c
 }

@@ -7,8 +7,6 @@ import (
 	"io"
 	"net/http"
 	"strconv"
-	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -34,29 +32,12 @@ func (b *box) baseline(ctx context.Context, n int) (float64, error) {
 	}
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: inFlight}}
 	defer client.CloseIdleConnections()
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var next atomic.Int64
-	var work sync.WaitGroup
 	start := time.Now()
-	for range inFlight {
-		work.Go(func() {
-			for ctx.Err() == nil {
-				i := int(next.Add(1)) - 1
-				if i >= n {
-					return
-				}
-				if err := posts[i].send(ctx, client); err != nil {
-					cancel(fmt.Errorf("bare client: %w", err))
-				}
-			}
-		})
+	err := concurrently(ctx, inFlight, n, func(ctx context.Context, i int) error { return posts[i].send(ctx, client) })
+	if err != nil {
+		return 0, fmt.Errorf("bare client: %w", err)
 	}
-	work.Wait()
 	elapsed := time.Since(start)
-	if ctx.Err() != nil {
-		return 0, context.Cause(ctx)
-	}
 	got, err := b.receiver.tally()
 	if err != nil {
 		return 0, err

@@ -43,8 +43,8 @@ type Config struct {
 	// Finished is how many deliveries that have ended lie in the table for a
 	// second series of drains (0: there is none).
 	Finished int
-	// Writers is the number of goroutines that write in the scenarios enqueue
-	// (16) and api (16), RecordWriters that of records (2).
+	// Writers is the number of goroutines that write in the scenario enqueue
+	// and in Events and API (16), RecordWriters that of records (2).
 	Writers, RecordWriters int
 	// Samples is the number of records of the latency scenario, and of
 	// deliveries in each half of isolation (200, 600).

@@ -10,6 +10,6 @@ func Deliveries(ctx context.Context, cfg Config, names ...string) (*Report, erro
 		return nil, err
 	}
 	return measure(ctx, cfg, names, map[string]scenario{
-		Drain: drain,
+		Drain: drain, Enqueue: enqueue, Records: records, Latency: latency, Isolation: isolation, Idle: idle,
 	})
 }

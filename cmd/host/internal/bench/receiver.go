@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"sync"
@@ -113,13 +114,16 @@ func (s *sink) answer(ask string) any {
 	switch ask {
 	case askReset:
 		s.tally, s.arrivals = tally{}, map[string]int64{}
+		for len(s.hangs) > 0 {
+			<-s.hangs
+		}
 		return true
 	case askTally:
 		t := s.tally
 		t.Unique = len(s.arrivals)
 		return t
 	case askArrivals:
-		return s.arrivals
+		return maps.Clone(s.arrivals)
 	}
 	return nil
 }
