@@ -286,11 +286,14 @@ type Edit struct {
 type Store interface {
 	// Insert stores rows in order. A row whose (source, organization, dedup
 	// key) exists, in the table or earlier in rows, is left out. A row with
-	// status InFlight is stored so only if no unfinished row has its ordering
-	// key, else as Pending. Hold is added to a claimed row's timeout.
+	// status InFlight is stored so only if no row of its ordering key goes
+	// before it (one in flight, one never tried, or any unfinished one when the
+	// row blocks on retry), else as Pending. Hold is added to a claimed row's timeout.
 	Insert(ctx context.Context, rows []*Row, hold time.Duration) ([]Inserted, error)
 	// Claim moves due rows of active targets to InFlight and returns them in
-	// the order of their order_seq within a target.
+	// the order of their order_seq within a target. A row that was never tried
+	// waits for earlier rows of its ordering key in flight on other nodes, a row
+	// that blocks on retry for every earlier unfinished one.
 	Claim(ctx context.Context, req ClaimRequest) ([]*Row, error)
 	// Outlook tells what waits: the targets with waiting rows, and when the
 	// first claim ends.

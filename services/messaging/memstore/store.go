@@ -87,7 +87,7 @@ func (s *Store) Insert(ctx context.Context, rows []*driver.Row, hold time.Durati
 			if r.ExpiresAt > 0 {
 				n.ExpiresAt = now + r.ExpiresAt
 			}
-			claimed := r.Status == driver.InFlight && s.active(r.TargetID) && !s.keyBusy(r.OrderKey)
+			claimed := r.Status == driver.InFlight && s.active(r.TargetID) && !s.keyBusy(r)
 			switch {
 			case claimed:
 				n.ClaimedAt, n.ClaimExpiresAt = now, now+r.TimeoutMillis+hold.Milliseconds()
@@ -116,12 +116,16 @@ func (s *Store) active(target int64) bool {
 	return t != nil && t.State == driver.TargetActive
 }
 
-func (s *Store) keyBusy(key int64) bool {
-	if key == 0 {
+// keyBusy tells whether another row of the ordering key goes before a row: one
+// in flight, or one that was never tried, or any unfinished one when the row
+// blocks on retry.
+func (s *Store) keyBusy(row *driver.Row) bool {
+	if row.OrderKey == 0 {
 		return false
 	}
 	for _, r := range s.rows {
-		if r.OrderKey == key && !r.Status.Terminal() {
+		if r.OrderKey == row.OrderKey && (r.Status == driver.InFlight ||
+			r.Status == driver.Pending && (r.NextRetryAt == 0 || row.BlockOnRetry && r.BlockOnRetry)) {
 			return true
 		}
 	}
@@ -135,7 +139,7 @@ func (s *Store) Claim(ctx context.Context, req driver.ClaimRequest) (out []*driv
 			if !s.active(want.TargetID) {
 				continue
 			}
-			first := s.due(want.TargetID, func(r *driver.Row) bool { return r.NextRetryAt == 0 })
+			first := s.due(want.TargetID, func(r *driver.Row) bool { return r.NextRetryAt == 0 && s.inTurn(r, req.Node) })
 			again := s.due(want.TargetID, func(r *driver.Row) bool { return r.NextRetryAt > 0 && r.NextRetryAt <= now })
 			picked := slices.Concat(first[:min(want.First, len(first))], again[:min(want.Retry, len(again))])
 			slices.SortStableFunc(picked, func(a, b *driver.Row) int { return cmp.Compare(a.OrderSeq, b.OrderSeq) })
@@ -178,11 +182,22 @@ func (s *Store) blocked(r *driver.Row) bool {
 		return false
 	}
 	for _, o := range s.rows {
-		if o.OrderKey == r.OrderKey && !o.Status.Terminal() && o.OrderSeq < r.OrderSeq {
+		if o.BlockOnRetry && o.OrderKey == r.OrderKey && !o.Status.Terminal() && o.OrderSeq < r.OrderSeq {
 			return true
 		}
 	}
 	return false
+}
+
+// inTurn tells that no earlier row of the ordering key is in flight on another
+// node.
+func (s *Store) inTurn(r *driver.Row, node string) bool {
+	for _, o := range s.rows {
+		if r.OrderKey != 0 && o.OrderKey == r.OrderKey && o.Status == driver.InFlight && o.OrderSeq < r.OrderSeq && o.ClaimedBy != node {
+			return false
+		}
+	}
+	return true
 }
 
 // Outlook implements [driver.Store].

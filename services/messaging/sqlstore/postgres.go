@@ -24,7 +24,14 @@ func scanClaimed(rows *sql.Rows, r *driver.Row, more ...any) error {
 // unblocked is the condition under which a row may be claimed: a row that
 // blocks on retry waits for every earlier unfinished row of its ordering key.
 const unblocked = `(NOT d.block_on_retry OR NOT EXISTS (SELECT 1 FROM sys_http_delivery e
-	WHERE e.order_key = d.order_key AND e.finished_at IS NULL AND e.order_seq < d.order_seq))`
+	WHERE e.block_on_retry AND e.order_key = d.order_key AND e.finished_at IS NULL AND e.order_seq < d.order_seq))`
+
+// inTurn is the condition for a first attempt where other processes send too:
+// an earlier row of its ordering key that is in flight elsewhere, perhaps in a
+// process that has died, goes first. Rows in flight here keep their order in
+// the dispatcher.
+const inTurn = `NOT EXISTS (SELECT 1 FROM sys_http_delivery e
+	WHERE e.status = 'in_flight' AND e.order_key = d.order_key AND e.order_seq < d.order_seq AND e.claimed_by <> $4)`
 
 // postgres holds the statements over arrays. They are constant text, so that
 // the server sees few of them.
@@ -57,7 +64,10 @@ FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::te
     partition_key, order_seq, order_key, block, status, claimed_by, token, error, parked, notify, expires_in, event_id, run_id,
     step_id, organization_id)
 CROSS JOIN LATERAL (SELECT {now} AS now, r.status = 'in_flight'
-    AND NOT EXISTS (SELECT 1 FROM sys_http_delivery e WHERE r.order_key <> 0 AND e.order_key = r.order_key AND e.finished_at IS NULL)
+    AND NOT EXISTS (SELECT 1 FROM sys_http_delivery e WHERE r.order_key <> 0 AND e.status = 'in_flight' AND e.order_key = r.order_key)
+    AND NOT EXISTS (SELECT 1 FROM sys_http_delivery e WHERE r.order_key <> 0 AND e.status = 'pending' AND e.target_id = r.target_id
+        AND COALESCE(e.next_retry_at, 0) = 0 AND e.order_key = r.order_key)
+    AND NOT EXISTS (SELECT 1 FROM sys_http_delivery e WHERE r.block AND e.block_on_retry AND e.order_key = r.order_key AND e.finished_at IS NULL)
     AND EXISTS (SELECT 1 FROM sys_http_target h WHERE h.number = r.target_id AND h.state = 'active') AS claimed) c
 ON CONFLICT (source, COALESCE(organization_id, ''), dedup_key) DO NOTHING
 RETURNING id, status`
@@ -116,6 +126,7 @@ WITH clock AS MATERIALIZED (SELECT {now} AS now), picked AS (
     CROSS JOIN LATERAL (
         SELECT f.id FROM (SELECT d.id FROM sys_http_delivery d
          WHERE d.target_id = w.target_id AND d.status = 'pending' AND COALESCE(d.next_retry_at, 0) = 0 AND ` + unblocked + `
+             AND ` + inTurn + `
          ORDER BY d.order_seq LIMIT w.first FOR UPDATE SKIP LOCKED) f
         UNION ALL
         SELECT r.id FROM (SELECT d.id FROM sys_http_delivery d

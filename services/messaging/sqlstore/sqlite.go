@@ -42,7 +42,10 @@ SELECT ?1, ?2, NULLIF(?3, ''), ?4, ?5, ?6, NULLIF(?7, ''), ?8, ?9, NULLIF(?10, '
     CASE WHEN c.claimed THEN c.now + ?12 + ?29 END, NULLIF(?21, ''), ?22, ?23, c.now + NULLIF(?24, 0),
     CASE WHEN ?18 = 'dead' THEN c.now END, NULLIF(?25, ''), NULLIF(?26, ''), NULLIF(?27, ''), NULLIF(?28, ''), c.now, c.now
 FROM (SELECT {now} AS now, ?18 = 'in_flight'
-    AND NOT EXISTS (SELECT 1 FROM sys_http_delivery e WHERE ?16 <> 0 AND e.order_key = ?16 AND e.finished_at IS NULL)
+    AND NOT EXISTS (SELECT 1 FROM sys_http_delivery e WHERE ?16 <> 0 AND e.status = 'in_flight' AND e.order_key = ?16)
+    AND NOT EXISTS (SELECT 1 FROM sys_http_delivery e WHERE ?16 <> 0 AND e.status = 'pending' AND e.target_id = ?5
+        AND COALESCE(e.next_retry_at, 0) = 0 AND e.order_key = ?16)
+    AND NOT EXISTS (SELECT 1 FROM sys_http_delivery e WHERE ?17 AND e.block_on_retry AND e.order_key = ?16 AND e.finished_at IS NULL)
     AND EXISTS (SELECT 1 FROM sys_http_target h WHERE h.number = ?5 AND h.state = 'active') AS claimed) c
 WHERE TRUE
 ON CONFLICT (source, COALESCE(organization_id, ''), dedup_key) DO NOTHING

@@ -77,10 +77,10 @@ CREATE INDEX sys_http_delivery_due
     ON sys_http_delivery (target_id, COALESCE(next_retry_at, 0), order_seq, block_on_retry, order_key) WHERE status = 'pending';
 
 CREATE INDEX sys_http_delivery_claimed
-    ON sys_http_delivery (claim_expires_at) WHERE status = 'in_flight';
+    ON sys_http_delivery (order_key, claim_expires_at) WHERE status = 'in_flight';
 
-CREATE INDEX sys_http_delivery_order
-    ON sys_http_delivery (order_key, order_seq) WHERE order_key IS NOT NULL AND finished_at IS NULL;
+CREATE INDEX sys_http_delivery_blocking
+    ON sys_http_delivery (order_key, order_seq) WHERE block_on_retry AND finished_at IS NULL;
 
 CREATE INDEX sys_http_delivery_finished
     ON sys_http_delivery (finished_at) WHERE finished_at IS NOT NULL;
