@@ -94,7 +94,7 @@ func dsn(path string, cfg storage.Config, readOnly bool) string {
 		"cache_size(-16000)", // 16 MB per connection
 		"foreign_keys(1)",
 		fmt.Sprintf("journal_size_limit(%d)", walLimit),
-		"mmap_size(268435456)",
+		"mmap_size(33554432)",
 		"synchronous(FULL)",
 		"temp_store(MEMORY)",
 	}
@@ -102,7 +102,7 @@ func dsn(path string, cfg storage.Config, readOnly bool) string {
 	if readOnly {
 		pragmas = append(pragmas, "query_only(1)")
 	} else {
-		pragmas = append(pragmas, "journal_mode(WAL)", "wal_autocheckpoint(1000)")
+		pragmas = append(pragmas, "journal_mode(WAL)", "wal_autocheckpoint(4000)")
 		q.Set("_txlock", "immediate")
 	}
 	q["_pragma"] = pragmas
