@@ -99,9 +99,11 @@ func (s *Store) Insert(ctx context.Context, rows []*driver.Row, hold time.Durati
 	return out, err
 }
 
+const dedupQuery = `SELECT id FROM sys_http_delivery WHERE source = ? AND COALESCE(organization_id, '') = ? AND dedup_key = ?`
+
 // findExisting fills the ids of the rows that hold the dedup keys.
 func (s *Store) findExisting(ctx context.Context, rows []*driver.Row, missing []int, out []driver.Inserted) error {
-	query := s.sql(`SELECT id FROM sys_http_delivery WHERE source = ? AND COALESCE(organization_id, '') = ? AND dedup_key = ?`)
+	query := s.sql(dedupQuery)
 	for _, i := range missing {
 		r := rows[i]
 		err := s.db.Read(ctx).QueryRowContext(ctx, query, r.Source, r.OrganizationID, r.DedupKey).Scan(&out[i].ID)
@@ -172,6 +174,8 @@ SELECT t.id, h.state,
     {now}
 FROM t JOIN sys_http_target h ON h.number = t.id`
 
+const claimEndsQuery = `SELECT MIN(claim_expires_at), {now} FROM sys_http_delivery WHERE status = 'in_flight'`
+
 // Outlook implements [driver.Store].
 func (s *Store) Outlook(ctx context.Context, _ []driver.PartitionRange) (driver.Outlook, error) {
 	var out driver.Outlook
@@ -198,8 +202,7 @@ func (s *Store) Outlook(ctx context.Context, _ []driver.PartitionRange) (driver.
 	}
 	var ends sql.NullInt64
 	var now int64
-	err = s.db.Read(ctx).QueryRowContext(ctx, s.sql(
-		`SELECT MIN(claim_expires_at), {now} FROM sys_http_delivery WHERE status = 'in_flight'`)).Scan(&ends, &now)
+	err = s.db.Read(ctx).QueryRowContext(ctx, s.sql(claimEndsQuery)).Scan(&ends, &now)
 	if err != nil {
 		return out, fmt.Errorf("look at claims: %w", err)
 	}
@@ -210,20 +213,8 @@ func (s *Store) Outlook(ctx context.Context, _ []driver.PartitionRange) (driver.
 
 // Expire implements [driver.Store].
 func (s *Store) Expire(ctx context.Context, all bool, deadAt, limit int) (requeued int, dead []*driver.Row, err error) {
-	ended := `claim_expires_at <= {now}`
-	if all {
-		ended = `TRUE`
-	}
-	query := `UPDATE sys_http_delivery SET
-		status = CASE WHEN crash_count + 1 >= ? THEN 'dead' ELSE 'pending' END,
-		error = CASE WHEN crash_count + 1 >= ? THEN 'the host ended abnormally ' || (crash_count + 1) || ' times while sending this delivery' ELSE error END,
-		finished_at = CASE WHEN crash_count + 1 >= ? THEN {now} END,
-		crash_count = crash_count + 1,
-		claimed_by = NULL, claimed_at = NULL, claim_token = NULL, claim_expires_at = NULL, updated_at = {now}
-	WHERE id IN (SELECT id FROM sys_http_delivery WHERE status = 'in_flight' AND ` + ended + ` ORDER BY claim_expires_at LIMIT ?` + s.lock() + `)
-		AND status = 'in_flight' RETURNING ` + rowColumns
 	err = s.db.InTx(ctx, func(ctx context.Context) error {
-		rows, err := s.scan(s.db.Write(ctx).QueryContext(ctx, s.sql(query), deadAt, deadAt, deadAt, limit))
+		rows, err := s.scan(s.db.Write(ctx).QueryContext(ctx, s.expireSQL(all), deadAt, deadAt, deadAt, limit))
 		if err != nil {
 			return err
 		}
@@ -239,6 +230,30 @@ func (s *Store) Expire(ctx context.Context, all bool, deadAt, limit int) (requeu
 	return requeued, dead, err
 }
 
+func (s *Store) expireSQL(all bool) string {
+	ended := `claim_expires_at <= (SELECT {now})`
+	if all {
+		ended = `TRUE`
+	}
+	return s.sql(`UPDATE sys_http_delivery SET
+		status = CASE WHEN crash_count + 1 >= ? THEN 'dead' ELSE 'pending' END,
+		error = CASE WHEN crash_count + 1 >= ? THEN 'the host ended abnormally ' || (crash_count + 1) || ' times while sending this delivery' ELSE error END,
+		finished_at = CASE WHEN crash_count + 1 >= ? THEN {now} END,
+		crash_count = crash_count + 1,
+		claimed_by = NULL, claimed_at = NULL, claim_token = NULL, claim_expires_at = NULL, updated_at = {now}
+	WHERE ` + s.picked(`SELECT id FROM sys_http_delivery WHERE status = 'in_flight' AND `+ended+` ORDER BY claim_expires_at LIMIT ?`+s.lock()) + `
+		AND status = 'in_flight' RETURNING ` + rowColumns)
+}
+
+// picked is the condition that a row is among those of a sub-select, in the
+// form that makes PostgreSQL run the sub-select once and look its ids up.
+func (s *Store) picked(ids string) string {
+	if s.db.Dialect() == storage.Postgres {
+		return `id = ANY (ARRAY(` + ids + `))`
+	}
+	return `id IN (` + ids + `)`
+}
+
 // lock is appended to sub-selects that pick rows to update.
 func (s *Store) lock() string {
 	if s.db.Dialect() == storage.Postgres {
@@ -249,12 +264,15 @@ func (s *Store) lock() string {
 
 // Sweep implements [driver.Store].
 func (s *Store) Sweep(ctx context.Context, limit int) ([]*driver.Row, error) {
-	query := `UPDATE sys_http_delivery SET status = 'failed', finished_at = {now}, updated_at = {now}, next_retry_at = NULL,
+	return s.scan(s.db.Write(ctx).QueryContext(ctx, s.sweepSQL(), limit))
+}
+
+func (s *Store) sweepSQL() string {
+	return s.sql(`UPDATE sys_http_delivery SET status = 'failed', finished_at = {now}, updated_at = {now}, next_retry_at = NULL,
 		error = COALESCE((SELECT reason FROM sys_http_target h WHERE h.number = target_id), 'the target no longer exists')
-	WHERE id IN (SELECT d.id FROM sys_http_delivery d JOIN sys_http_target h ON h.number = d.target_id
-		WHERE d.status = 'pending' AND h.state = 'gone' LIMIT ?` + strings.Replace(s.lock(), "UPDATE", "UPDATE OF d", 1) + `)
-		AND status = 'pending' RETURNING ` + rowColumns
-	return s.scan(s.db.Write(ctx).QueryContext(ctx, s.sql(query), limit))
+	WHERE ` + s.picked(`SELECT d.id FROM sys_http_target h JOIN sys_http_delivery d ON d.target_id = h.number
+		WHERE d.status = 'pending' AND h.state = 'gone' LIMIT ?`+strings.Replace(s.lock(), "UPDATE", "UPDATE OF d", 1)) + `
+		AND status = 'pending' RETURNING ` + rowColumns)
 }
 
 // Clean implements [driver.Store].
@@ -262,9 +280,7 @@ func (s *Store) Clean(ctx context.Context, keep time.Duration, limit int) (int, 
 	n := 0
 	err := s.db.InTx(ctx, func(ctx context.Context) error {
 		n = 0
-		rows, err := s.db.Write(ctx).QueryContext(ctx, s.sql(`DELETE FROM sys_http_delivery WHERE id IN (
-			SELECT id FROM sys_http_delivery WHERE finished_at IS NOT NULL AND finished_at < {now} - ?
-			ORDER BY finished_at LIMIT ?`+s.lock()+`) RETURNING id`), keep.Milliseconds(), limit)
+		rows, err := s.db.Write(ctx).QueryContext(ctx, s.cleanSQL(), keep.Milliseconds(), limit)
 		if err != nil {
 			return err
 		}
@@ -293,6 +309,12 @@ func (s *Store) Clean(ctx context.Context, keep time.Duration, limit int) (int, 
 		return nil
 	})
 	return n, err
+}
+
+func (s *Store) cleanSQL() string {
+	return s.sql(`DELETE FROM sys_http_delivery WHERE ` + s.picked(`
+		SELECT id FROM sys_http_delivery WHERE finished_at IS NOT NULL AND finished_at < (SELECT {now} - ?)
+		ORDER BY finished_at LIMIT ?`+s.lock()) + ` RETURNING id`)
 }
 
 // attemptID makes attempts of one delivery neighbours in the primary key, in
