@@ -1,10 +1,12 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
 
+	"github.com/objecthost/objecthost/services/messaging"
 	"github.com/objecthost/objecthost/storage"
 	"github.com/objecthost/objecthost/storage/storagetest"
 )
@@ -51,6 +53,47 @@ func TestSellTwice(t *testing.T) {
 			t.Errorf("the second sale: %v", err)
 		}
 		if got := column(t, db, "SELECT dedup_key FROM sys_http_delivery"); got != "sold:o-1" {
+			t.Errorf("deliveries %q", got)
+		}
+	})
+}
+
+// Code without transactions of its own has the database open one.
+func TestEnqueueInTx(t *testing.T) {
+	storagetest.EachDialectDSN(t, func(t *testing.T, name string) {
+		db := storagetest.Open(t, name, storage.Config{})
+		outbox, err := openOutbox(t.Context(), db)
+		if err != nil {
+			t.Fatal(err)
+		}
+		shop, err := openShop(t.Context(), db, name, outbox, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = shop.Close() })
+		sell := func(ctx context.Context, url string) error {
+			err := db.InTx(ctx, func(ctx context.Context) error {
+				if _, err := db.Write(ctx).ExecContext(ctx, "INSERT INTO orders (id, total) VALUES ('o-9', '1')"); err != nil {
+					return err
+				}
+				_, err := outbox.Enqueue(ctx, messaging.Request{
+					Source: "shop", RefID: "orders", Label: "order.sold", URL: url, Payload: []byte(`{"order":"o-9"}`),
+				})
+				return err
+			})
+			return err
+		}
+		var refused *messaging.RequestError
+		if err := sell(t.Context(), "no URL"); !errors.As(err, &refused) {
+			t.Errorf("a request that can never be sent: %v", err)
+		}
+		if got := column(t, db, "SELECT id FROM orders"); got != "" {
+			t.Errorf("orders %q after a refusal", got)
+		}
+		if err := sell(t.Context(), "http://127.0.0.1:1/"); err != nil {
+			t.Error(err)
+		}
+		if got := column(t, db, "SELECT payload_json FROM sys_http_delivery"); got != `{"order":"o-9"}` {
 			t.Errorf("deliveries %q", got)
 		}
 	})

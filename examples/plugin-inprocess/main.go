@@ -15,8 +15,9 @@ import (
 	"time"
 
 	"github.com/objecthost/objecthost/core/event"
-	"github.com/objecthost/objecthost/examples/plugin-inprocess/desk"
 	"github.com/objecthost/objecthost/services/realtime"
+
+	"github.com/objecthost/objecthost/examples/plugin-inprocess/desk"
 )
 
 func main() {
