@@ -91,18 +91,17 @@ const walLimit = 16 << 20
 func dsn(path string, cfg storage.Config, readOnly bool) string {
 	pragmas := []string{
 		fmt.Sprintf("busy_timeout(%d)", cfg.WriterWait.Milliseconds()),
-		"cache_size(-16000)", // 16 MB per connection
 		"foreign_keys(1)",
 		fmt.Sprintf("journal_size_limit(%d)", walLimit),
-		"mmap_size(33554432)",
+		"mmap_size(0)", // pages of the file would count as memory once per connection
 		"synchronous(FULL)",
 		"temp_store(MEMORY)",
 	}
 	q := url.Values{}
 	if readOnly {
-		pragmas = append(pragmas, "query_only(1)")
+		pragmas = append(pragmas, "cache_size(-4000)", "query_only(1)")
 	} else {
-		pragmas = append(pragmas, "journal_mode(WAL)", "wal_autocheckpoint(4000)")
+		pragmas = append(pragmas, "cache_size(-32000)", "journal_mode(WAL)", "wal_autocheckpoint(4000)")
 		q.Set("_txlock", "immediate")
 	}
 	q["_pragma"] = pragmas

@@ -62,9 +62,10 @@ func TestPragmas(t *testing.T) {
 		"journal_mode":       {"wal", "wal"},
 		"synchronous":        {"2", "2"},
 		"foreign_keys":       {"1", "1"},
-		"wal_autocheckpoint": {"1000", "1000"},
+		"wal_autocheckpoint": {"4000", "1000"},
 		"journal_size_limit": {"16777216", "16777216"},
-		"cache_size":         {"-16000", "-16000"},
+		"cache_size":         {"-32000", "-4000"},
+		"mmap_size":          {"0", "0"},
 		"query_only":         {"0", "1"},
 		"temp_store":         {"2", "2"},
 	} {
