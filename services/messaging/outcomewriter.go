@@ -1,8 +1,10 @@
 package messaging
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -218,6 +220,8 @@ func (w *outcomeWriter) touches(batch []item) (touches []driver.Touch, held []*e
 			held = append(held, heldEvent(it.job.row, touch.HoldReason))
 		}
 	}
+	// In one order on every node, so that no two wait for each other's rows.
+	slices.SortFunc(order, func(a, b *target) int { return cmp.Compare(a.id, b.id) })
 	now := time.Now()
 	w.d.mu.Lock()
 	defer w.d.mu.Unlock()

@@ -127,7 +127,7 @@ func (s *Store) Claim(ctx context.Context, req driver.ClaimRequest) ([]*driver.R
 // Record implements [driver.Store].
 func (s *Store) Record(ctx context.Context, outcomes []driver.Outcome, touches []driver.Touch) ([]bool, error) {
 	applied := make([]bool, len(outcomes))
-	err := s.db.InTx(ctx, func(ctx context.Context) error {
+	err := s.together(ctx, func(ctx context.Context) error {
 		done, err := s.dialect.record(ctx, outcomes)
 		if err != nil {
 			return err
@@ -138,6 +138,15 @@ func (s *Store) Record(ctx context.Context, outcomes []driver.Outcome, touches [
 		return s.touch(ctx, touches)
 	})
 	return applied, err
+}
+
+// together runs fn in ctx's transaction, without a savepoint of its own, or in
+// a new one. It is for callers that give the transaction up on an error.
+func (s *Store) together(ctx context.Context, fn func(context.Context) error) error {
+	if storage.InTransaction(ctx) {
+		return fn(ctx)
+	}
+	return s.db.InTx(ctx, fn)
 }
 
 func (s *Store) touch(ctx context.Context, touches []driver.Touch) error {
