@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -213,9 +214,9 @@ func TestPoisonousEventIsIsolated(t *testing.T) {
 		for i := range 100 {
 			names = append(names, fmt.Sprint("e", i))
 		}
-		calls := 0
+		var calls atomic.Int64
 		consume(t, m.Service, realtime.ConsumerConfig{BatchSize: 100}, func(_ context.Context, events []*event.Event) error {
-			calls++
+			calls.Add(1)
 			for _, e := range events {
 				if e.ID == "e42" {
 					panic("no \x00 luck")
@@ -237,10 +238,10 @@ func TestPoisonousEventIsIsolated(t *testing.T) {
 		equal(t, "state", realtime.StateStuck, status.State)
 		equal(t, "recorded", "e42", status.Ranges[0].Stuck.EventID)
 		equal(t, "lag", int64(58), status.LagEvents)
-		before := calls
+		before := calls.Load()
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		if tries := calls - before; tries < 15 || tries > 27 {
+		if tries := calls.Load() - before; tries < 15 || tries > 27 {
 			t.Errorf("%d tries in 10 minutes", tries)
 		}
 
