@@ -91,7 +91,7 @@ func TestScenarios(t *testing.T) {
 		if want := bench.Scenarios[1:]; !slices.Equal(names, want) {
 			t.Fatalf("measured %v, want %v", names, want)
 		}
-		for scenario, rows := range map[string]int{bench.Enqueue: 200, bench.Records: 200, bench.Latency: 10, bench.Isolation: 80, bench.Idle: 1} {
+		for scenario, rows := range map[string]int{bench.Enqueue: 200, bench.Records: 200, bench.Latency: 10, bench.Isolation: 100 + 2*40, bench.Idle: 1} {
 			wantCounts(t, by[scenario], rows)
 		}
 		for _, scenario := range []string{bench.Enqueue, bench.Records} {

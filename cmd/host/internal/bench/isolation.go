@@ -15,6 +15,9 @@ const (
 	healthy = 20
 	// isolationPause lies between two of their deliveries.
 	isolationPause = 5 * time.Millisecond
+	// isolationWarmUp is the number of deliveries before the ones that count:
+	// connections are open then.
+	isolationWarmUp = 5 * healthy
 	// hangingKey is the webhook whose receiver does not.
 	hangingKey = "hanging"
 	// hangingTimeout outlasts a run.
@@ -54,13 +57,17 @@ func (b *box) isolationOnce(ctx context.Context) (without, with time.Duration, c
 	if err := b.receiver.reset(); err != nil {
 		return 0, 0, c, err
 	}
-	m := newMeter(2 * samples)
+	rows := isolationWarmUp + 2*samples
+	m := newMeter(rows)
 	service, err := b.lone(m)
 	if err != nil {
 		return 0, 0, c, err
 	}
 	defer func() { err = errors.Join(err, b.endHanging(ctx, service)) }()
 	if err := service.Start(ctx); err != nil {
+		return 0, 0, c, err
+	}
+	if _, err := b.healthyP95(ctx, service, isolationWarmUp); err != nil {
 		return 0, 0, c, err
 	}
 	if without, err = b.healthyP95(ctx, service, samples); err != nil {
@@ -75,7 +82,7 @@ func (b *box) isolationOnce(ctx context.Context) (without, with time.Duration, c
 	if _, err := m.wait(ctx); err != nil {
 		return 0, 0, c, err
 	}
-	c, err = b.verify(ctx, after, 2*samples)
+	c, err = b.verify(ctx, after, rows)
 	return without, with, c, err
 }
 

@@ -24,7 +24,10 @@ func (b *box) countQueries(ctx context.Context) (queries func() int64, err error
 		return none, nil
 	}
 	u, err := url.Parse(b.db.dsn)
-	if err != nil || u.Hostname() == "" || u.Query().Has("host") {
+	if err != nil {
+		return nil, fmt.Errorf("read the DSN: %w", err)
+	}
+	if u.Hostname() == "" || u.Query().Has("host") {
 		return none, nil
 	}
 	server := u.Host
