@@ -2,6 +2,7 @@ package webhooks
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -371,13 +372,13 @@ func readRetryPolicy(d *definition, v json.RawMessage) *problem {
 
 func readInteger(into *int64, key string, v json.RawMessage, low, high int64) *problem {
 	n, err := integer(v)
-	code := ""
+	var code string
 	switch {
-	case err == errNotNumber:
+	case errors.Is(err, errNotNumber):
 		code = codeInvalidType
-	case err == errNotInteger:
+	case errors.Is(err, errNotInteger):
 		code = codeInvalidNumber
-	case err == errTooLarge && n > 0, err == nil && n > high:
+	case errors.Is(err, errTooLarge) && n > 0, err == nil && n > high:
 		code = codeMaxValue
 	case err != nil, n < low:
 		code = codeMinValue

@@ -34,7 +34,6 @@ type limiter struct {
 	// openUntil is when the next probe may go; zero when the breaker is
 	// closed.
 	openUntil time.Time
-	probing   bool
 }
 
 func newLimiter(maxConcurrency int) limiter {

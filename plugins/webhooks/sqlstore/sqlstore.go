@@ -137,7 +137,7 @@ func (s *Store) Some(ctx context.Context, ids []string) ([]Webhook, error) {
 		part := ids[:min(chunk, len(ids))]
 		ids = ids[len(part):]
 		var rows []Webhook
-		err := s.db.BunRead(ctx).NewSelect().Model(&rows).ColumnExpr(selection).Where("id IN (?)", bun.In(part)).Order("id").Scan(ctx)
+		err := s.db.BunRead(ctx).NewSelect().Model(&rows).ColumnExpr(selection).Where("id IN ?", bun.Tuple(part)).Order("id").Scan(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("read webhooks: %w", err)
 		}

@@ -133,7 +133,9 @@ var errUndo = errors.New("undo")
 func (w *writer) rollback() {
 	if w.end != nil {
 		w.end <- errUndo
-		<-w.done
+		if err := <-w.done; !errors.Is(err, errUndo) {
+			panic(fmt.Sprintf("rollback: %v", err))
+		}
 		w.end = nil
 	}
 }
