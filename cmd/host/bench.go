@@ -30,6 +30,7 @@ func benchFlags(c *cobra.Command, cfg *bench.Config, env environment) func(measu
 	flags := c.Flags()
 	flags.StringVar(&cfg.DB, "db", "", "postgres://… (in a schema of its own) or sqlite:PATH (a new file); both are removed in the end (default a temporary SQLite file)")
 	flags.IntVar(&cfg.Runs, "runs", 3, "how often each is measured; figures are medians")
+	flags.StringVar(&cfg.Profile, "cpu-profile", "", "write a CPU profile of the host in the first run to this file")
 	asJSON := flags.Bool("json", false, "write the figures as one last line of JSON")
 	limit := flags.Duration("limit", 10*time.Minute, "give up after this time")
 	return func(measure func(context.Context) (*bench.Report, error)) error {

@@ -101,6 +101,9 @@ func (b *box) apiOnce(ctx context.Context, h *host, client *http.Client, kind st
 		return r, err
 	}
 	r.rate = float64(len(ids)) / time.Since(start.at).Seconds()
+	if err := b.profile.stop(); err != nil {
+		return r, err
+	}
 	_, r.peak = memory()
 	if r.rows, err = b.db.count(ctx, "SELECT count(*) FROM "+recordObject); err != nil {
 		return r, err

@@ -49,6 +49,12 @@ func eachDSN(t *testing.T, fn func(t *testing.T, db string)) {
 	t.Run("postgres", func(t *testing.T) { t.Parallel(); fn(t, storagetest.Postgres(t)) })
 }
 
+// eachDSNInTurn is for what the process can do once at a time: a CPU profile.
+func eachDSNInTurn(t *testing.T, fn func(t *testing.T, db string)) {
+	t.Run("sqlite", func(t *testing.T) { fn(t, "sqlite:"+t.TempDir()+"/bench.db") })
+	t.Run("postgres", func(t *testing.T) { fn(t, storagetest.Postgres(t)) })
+}
+
 func TestDrain(t *testing.T) {
 	eachDSN(t, func(t *testing.T, db string) {
 		cfg := tiny(t, db)
@@ -144,12 +150,15 @@ func TestAPI(t *testing.T) {
 }
 
 func TestSettingsAreReadBack(t *testing.T) {
-	eachDSN(t, func(t *testing.T, db string) {
+	eachDSNInTurn(t, func(t *testing.T, db string) {
 		cfg := tiny(t, db)
-		cfg.Rows = 100
+		cfg.Rows, cfg.Profile = 100, t.TempDir()+"/cpu.pprof"
 		got, err := bench.Deliveries(t.Context(), cfg, bench.Drain)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if written, err := os.Stat(cfg.Profile); err != nil || written.Size() == 0 {
+			t.Errorf("the profile is %v, %v", written, err)
 		}
 		if s := got.Settings; s.Dialect == "sqlite" && (s.JournalMode != "wal" || s.Synchronous != "full") ||
 			s.Dialect == "postgres" && s.SynchronousCommit != "on" {

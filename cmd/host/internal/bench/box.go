@@ -26,6 +26,7 @@ type box struct {
 	receiver *receiver
 	keys     *seal.Keyring
 	log      *slog.Logger
+	profile  *profile
 }
 
 // scenario is one kind of measurement on a fresh database.
@@ -42,10 +43,12 @@ func measure(ctx context.Context, cfg Config, names []string, scenarios map[stri
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, r.close()) }()
+	p := &profile{path: cfg.Profile}
+	defer func() { err = errors.Join(err, p.stop()) }()
 	report := &Report{Machine: Machine{CPUs: runtime.NumCPU(), Go: runtime.Version(), LoadBefore: load()}}
 	for _, name := range names {
 		fmt.Fprintf(cfg.Progress, "%s:\n", name)
-		f, settings, err := alone(ctx, cfg, r, scenarios[name])
+		f, settings, err := alone(ctx, box{cfg: cfg, receiver: r, profile: p}, scenarios[name])
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
@@ -67,26 +70,23 @@ func measure(ctx context.Context, cfg Config, names []string, scenarios map[stri
 }
 
 // alone runs one scenario on a database of its own.
-func alone(ctx context.Context, cfg Config, r *receiver, do scenario) (f Figures, s Settings, err error) {
-	db, err := openDatabase(ctx, cfg.DB)
-	if err != nil {
+func alone(ctx context.Context, b box, do scenario) (f Figures, s Settings, err error) {
+	if b.db, err = openDatabase(ctx, b.cfg.DB); err != nil {
 		return f, s, err
 	}
-	defer func() { err = errors.Join(err, db.close()) }()
-	settings, err := db.Settings(ctx)
+	defer func() { err = errors.Join(err, b.db.close()) }()
+	settings, err := b.db.Settings(ctx)
 	if err != nil {
 		return f, s, fmt.Errorf("read the database's settings: %w", err)
 	}
-	keys, err := seal.Generate()
-	if err != nil {
+	if b.keys, err = seal.Generate(); err != nil {
 		return f, s, err
 	}
 	// A host logs a line per attempt by default. It is made here too, and
 	// thrown away; only errors are shown.
-	log := slog.New(slog.NewMultiHandler(slog.NewTextHandler(io.Discard, nil),
-		slog.NewTextHandler(cfg.Log, &slog.HandlerOptions{Level: slog.LevelError})))
-	b := &box{cfg: cfg, db: db, receiver: r, keys: keys, log: log}
-	f, err = do(ctx, b)
+	b.log = slog.New(slog.NewMultiHandler(slog.NewTextHandler(io.Discard, nil),
+		slog.NewTextHandler(b.cfg.Log, &slog.HandlerOptions{Level: slog.LevelError})))
+	f, err = do(ctx, &b)
 	return f, settingsOf(settings), err
 }
 

@@ -53,6 +53,9 @@ type Config struct {
 	Hanging int
 	// IdleFor is how long the idle host is watched (20 s).
 	IdleFor time.Duration
+	// Profile is a file for a CPU profile of the first run that is measured,
+	// without the bare client; empty for none.
+	Profile string
 	// Progress takes a line for every step; nil discards.
 	Progress io.Writer
 	// Log takes what the host logs as errors; nil discards.

@@ -144,6 +144,9 @@ type watched struct {
 
 // watch begins to measure.
 func (b *box) watch(ctx context.Context) (w watched, err error) {
+	if err := b.profile.start(); err != nil {
+		return w, err
+	}
 	debug.FreeOSMemory()
 	forgetPeak()
 	if w.usage, err = b.db.usage(ctx); err != nil {
@@ -157,6 +160,9 @@ func (b *box) watch(ctx context.Context) (w watched, err error) {
 func (b *box) finish(ctx context.Context, r *run, start watched, end time.Time, after string, rows int) error {
 	u, err := b.db.usage(ctx)
 	if err != nil {
+		return err
+	}
+	if err := b.profile.stop(); err != nil {
 		return err
 	}
 	_, r.peak = memory()

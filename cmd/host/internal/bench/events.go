@@ -121,6 +121,9 @@ func (b *box) eventsOnce(ctx context.Context) (r run, err error) {
 	if err != nil {
 		return r, err
 	}
+	if err := b.profile.stop(); err != nil {
+		return r, err
+	}
 	after, err := b.db.count(ctx, "SELECT count(*) FROM sys_event")
 	if err != nil {
 		return r, err

@@ -70,6 +70,9 @@ func (b *box) isolationOnce(ctx context.Context) (without, with time.Duration, c
 	if _, err := b.healthyP95(ctx, service, isolationWarmUp); err != nil {
 		return 0, 0, c, err
 	}
+	if err := b.profile.start(); err != nil {
+		return 0, 0, c, err
+	}
 	if without, err = b.healthyP95(ctx, service, samples); err != nil {
 		return 0, 0, c, err
 	}
@@ -80,6 +83,9 @@ func (b *box) isolationOnce(ctx context.Context) (without, with time.Duration, c
 		return 0, 0, c, err
 	}
 	if _, err := m.wait(ctx); err != nil {
+		return 0, 0, c, err
+	}
+	if err := b.profile.stop(); err != nil {
 		return 0, 0, c, err
 	}
 	c, err = b.verify(ctx, after, rows)
