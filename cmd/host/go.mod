@@ -9,6 +9,7 @@ require (
 	github.com/objecthost/objecthost/core v0.0.0
 	github.com/objecthost/objecthost/plugins/webhooks v0.0.0
 	github.com/objecthost/objecthost/services/auth v0.0.0
+	github.com/objecthost/objecthost/services/automation v0.0.0
 	github.com/objecthost/objecthost/services/data v0.0.0
 	github.com/objecthost/objecthost/services/messaging v0.0.0
 	github.com/objecthost/objecthost/services/realtime v0.0.0
@@ -21,6 +22,10 @@ require (
 )
 
 require (
+	cel.dev/cel-go v0.32.0 // indirect
+	cel.dev/expr v0.25.1 // indirect
+	github.com/antlr4-go/antlr/v4 v4.13.1 // indirect
+	github.com/cockroachdb/apd/v3 v3.2.3 // indirect
 	github.com/dustin/go-humanize v1.1.0 // indirect
 	github.com/go-chi/chi/v5 v5.5.0 // indirect
 	github.com/go-viper/mapstructure/v2 v2.4.0 // indirect
@@ -38,6 +43,7 @@ require (
 	github.com/ncruces/go-strftime v1.1.0 // indirect
 	github.com/puzpuzpuz/xsync/v3 v3.5.1 // indirect
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
+	github.com/robfig/cron/v3 v3.0.1 // indirect
 	github.com/spf13/pflag v1.0.9 // indirect
 	github.com/tink-crypto/tink-go/v2 v2.9.0 // indirect
 	github.com/tmthrgd/go-hex v0.0.0-20190904060850-447a3041c3bc // indirect
@@ -46,9 +52,13 @@ require (
 	github.com/uptrace/bun/dialect/sqlitedialect v1.3.0 // indirect
 	github.com/vmihailenco/msgpack/v5 v5.4.1 // indirect
 	github.com/vmihailenco/tagparser/v2 v2.0.0 // indirect
+	go.yaml.in/yaml/v3 v3.0.4 // indirect
 	golang.org/x/crypto v0.53.0 // indirect
+	golang.org/x/exp v0.0.0-20240823005443-9b4947da3948 // indirect
 	golang.org/x/sync v0.25.0 // indirect
 	golang.org/x/time v0.16.0 // indirect
+	google.golang.org/genproto/googleapis/api v0.0.0-20240826202546-f6391c0de4c7 // indirect
+	google.golang.org/genproto/googleapis/rpc v0.0.0-20240826202546-f6391c0de4c7 // indirect
 	google.golang.org/protobuf v1.36.11 // indirect
 	modernc.org/libc v1.80.1 // indirect
 	modernc.org/mathutil v1.7.1 // indirect
@@ -60,6 +70,7 @@ replace (
 	github.com/objecthost/objecthost/core => ../../core
 	github.com/objecthost/objecthost/plugins/webhooks => ../../plugins/webhooks
 	github.com/objecthost/objecthost/services/auth => ../../services/auth
+	github.com/objecthost/objecthost/services/automation => ../../services/automation
 	github.com/objecthost/objecthost/services/data => ../../services/data
 	github.com/objecthost/objecthost/services/messaging => ../../services/messaging
 	github.com/objecthost/objecthost/services/realtime => ../../services/realtime

@@ -18,6 +18,7 @@ import (
 	"github.com/objecthost/objecthost/services/auth"
 	authdriver "github.com/objecthost/objecthost/services/auth/driver"
 	authstore "github.com/objecthost/objecthost/services/auth/sqlstore"
+	"github.com/objecthost/objecthost/services/automation"
 	"github.com/objecthost/objecthost/services/data"
 	"github.com/objecthost/objecthost/services/messaging"
 	messagingdriver "github.com/objecthost/objecthost/services/messaging/driver"
@@ -39,6 +40,7 @@ var hostSet = wire.NewSet(
 	dataConfig, data.New, dataPlugin,
 	restConfig, rest.NewPlugin,
 	webhookConfig, webhooks.NewPlugin,
+	automationConfig, automation.NewPlugin,
 	newKernel, wire.Struct(new(host), "*"),
 )
 
@@ -122,9 +124,13 @@ func restConfig(cfg settings.Settings, log *slog.Logger) rest.Config {
 
 func webhookConfig(cfg settings.Settings) webhooks.Config { return webhooks.Config{Dir: cfg.Webhooks} }
 
+func automationConfig(cfg settings.Settings, db *storage.DB, keys *seal.Keyring) automation.Config {
+	return automation.Config{Sealer: keys, Dir: cfg.Flows, Exclusive: db.Dialect() == storage.SQLite}
+}
+
 // newKernel puts the plugins into a kernel, which orders them itself.
 func newKernel(cfg settings.Settings, log *slog.Logger, events *realtime.Plugin, outbox *messaging.Plugin, access *auth.Plugin,
-	engine *data.Plugin, server *rest.Plugin, hooks *webhooks.Plugin,
+	engine *data.Plugin, server *rest.Plugin, hooks *webhooks.Plugin, flows *automation.Plugin,
 ) (*core.Kernel, error) {
 	kernel := core.New(core.Config{
 		Logger: log, PluginConfig: cfg.Plugins, Validator: &pluginconfig.Validator{File: cfg.File},
@@ -132,7 +138,7 @@ func newKernel(cfg settings.Settings, log *slog.Logger, events *realtime.Plugin,
 		// announces the stop as well as in Stop.
 		StopTimeout: cfg.Grace, HookTimeout: max(cfg.Grace, hookTimeout),
 	})
-	if err := kernel.Use(events, outbox, access, engine, server, hooks); err != nil {
+	if err := kernel.Use(events, outbox, access, engine, server, hooks, flows); err != nil {
 		return nil, err
 	}
 	return kernel, checkConfigured(cfg, kernel)

@@ -12,6 +12,7 @@ import (
 	"github.com/objecthost/objecthost/plugins/webhooks"
 	"github.com/objecthost/objecthost/services/auth"
 	sqlstore2 "github.com/objecthost/objecthost/services/auth/sqlstore"
+	"github.com/objecthost/objecthost/services/automation"
 	"github.com/objecthost/objecthost/services/data"
 	"github.com/objecthost/objecthost/services/messaging"
 	"github.com/objecthost/objecthost/services/messaging/sqlstore"
@@ -82,7 +83,9 @@ func newHost(ctx context.Context, cfg settings.Settings, out console) (*host, fu
 		cleanup()
 		return nil, nil, err
 	}
-	kernel, err := newKernel(cfg, logger, plugin, messagingPlugin, plugin2, plugin3, restPlugin, webhooksPlugin)
+	config6 := automationConfig(cfg, db, keyring)
+	automationPlugin := automation.NewPlugin(db, config6)
+	kernel, err := newKernel(cfg, logger, plugin, messagingPlugin, plugin2, plugin3, restPlugin, webhooksPlugin, automationPlugin)
 	if err != nil {
 		cleanup()
 		return nil, nil, err

@@ -37,8 +37,8 @@ type Settings struct {
 	DB string
 	// Listen is the address of the HTTP server.
 	Listen string
-	// Objects and Webhooks are folders with definitions, "" for none.
-	Objects, Webhooks string
+	// Objects, Webhooks and Flows are folders with definitions, "" for none.
+	Objects, Webhooks, Flows string
 	// EgressAllow lists the CIDR ranges and host names that outbound requests
 	// may reach although they are refused by default.
 	EgressAllow []string
@@ -106,6 +106,8 @@ func All() []Setting {
 			set: func(s *Settings, v []string) error { s.Objects = v[0]; return checkFolder(v[0]) }},
 		{Name: "webhooks", Kind: Text, Usage: "folder with webhook definitions (*.yaml)",
 			set: func(s *Settings, v []string) error { s.Webhooks = v[0]; return checkFolder(v[0]) }},
+		{Name: "flows", Kind: Text, Usage: "folder with flow definitions (*.json, *.yaml)",
+			set: func(s *Settings, v []string) error { s.Flows = v[0]; return checkFolder(v[0]) }},
 		{Name: "egress-allow", Kind: List, Usage: "CIDR range or host name that webhooks may call although it is internal; repeatable",
 			set: func(s *Settings, v []string) error { s.EgressAllow = v; return checkEgress(v) }},
 		{Name: "https-only", Default: "false", Kind: Switch, Usage: "refuse webhook URLs that are not https",
