@@ -4,15 +4,18 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/objecthost/objecthost/e2e/proc"
@@ -55,25 +58,37 @@ func run(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	var done []string
+	var chosen []string
 	for _, dialect := range []string{"sqlite", "postgres"} {
-		if o.dialect != "both" && o.dialect != dialect {
-			continue
+		if o.dialect == "both" || o.dialect == dialect {
+			chosen = append(chosen, dialect)
 		}
-		lines, err := on(ctx, dialect, bin, dir, o)
-		if err != nil {
-			return "", fmt.Errorf("%s: %w", dialect, err)
-		}
-		done = append(done, dialect+": "+strings.Join(lines, ", "))
 	}
-	if len(done) == 0 {
+	if len(chosen) == 0 {
 		return "", fmt.Errorf("there is no dialect %q", o.dialect)
 	}
-	return strings.Join(done, "; "), nil
+	// Most of the time is spent waiting for deliveries, so both run at once.
+	// What they print is kept apart.
+	outs, done, errs := make([]bytes.Buffer, len(chosen)), make([]string, len(chosen)), make([]error, len(chosen))
+	var running sync.WaitGroup
+	for i, dialect := range chosen {
+		running.Go(func() {
+			lines, err := on(ctx, dialect, bin, dir, o, &outs[i])
+			if err != nil {
+				errs[i] = fmt.Errorf("%s: %w", dialect, err)
+			}
+			done[i] = dialect + ": " + strings.Join(lines, ", ")
+		})
+	}
+	running.Wait()
+	for i, dialect := range chosen {
+		fmt.Printf("== %s\n%s", dialect, outs[i].String())
+	}
+	return strings.Join(done, "; "), errors.Join(errs...)
 }
 
 // on checks a host on one dialect and returns the last line of each script.
-func on(ctx context.Context, dialect, bin, dir string, o options) (lines []string, err error) {
+func on(ctx context.Context, dialect, bin, dir string, o options, out io.Writer) (lines []string, err error) {
 	db := "sqlite:" + filepath.Join(dir, "host.db")
 	if dialect == "postgres" {
 		var drop func() error
@@ -82,7 +97,6 @@ func on(ctx context.Context, dialect, bin, dir string, o options) (lines []strin
 		}
 		defer func() { err = errors.Join(err, drop()) }()
 	}
-	fmt.Printf("== %s\n", dialect)
 	starting, cancel := context.WithTimeout(ctx, proc.WaitListening)
 	defer cancel()
 	host, err := proc.Start(starting, bin, []string{
@@ -96,11 +110,11 @@ func on(ctx context.Context, dialect, bin, dir string, o options) (lines []strin
 		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), proc.WaitListening)
 		defer cancel()
 		if err != nil {
-			fmt.Fprintln(os.Stderr, tail(host.Output(), 20))
+			fmt.Fprintln(out, tail(host.Output(), 20))
 		}
 		err = errors.Join(err, host.Stop(stopping))
 	}()
-	line, err := node(ctx, filepath.Join(proc.Root(), "e2e", "client", "checks.mjs"),
+	line, err := node(ctx, out, filepath.Join(proc.Root(), "e2e", "client", "checks.mjs"),
 		"HOST_URL="+host.URL, "HOST_KEY="+host.Key, "CLIENT_ROOT="+o.client)
 	if err != nil || o.smoke == "" {
 		return []string{line}, err
@@ -110,25 +124,32 @@ func on(ctx context.Context, dialect, bin, dir string, o options) (lines []strin
 		return nil, err
 	}
 	for _, l := range left {
-		fmt.Printf("left  %s: %s\n", l.checks, l.why)
+		fmt.Fprintf(out, "left  %s: %s\n", l.checks, l.why)
 	}
-	second, err := node(ctx, o.smoke, "BASE_URL="+host.URL, "OS_TOKEN="+host.Key, "CLIENT_ROOT="+o.client, "STRICT=1", "VERBOSE=1", "SKIP="+pattern(left))
+	env := []string{"BASE_URL=" + host.URL, "OS_TOKEN=" + host.Key, "CLIENT_ROOT=" + o.client, "STRICT=1", "VERBOSE=1", "SKIP=" + pattern(left)}
+	second, err := node(ctx, out, o.smoke, env...)
+	if err != nil {
+		// That script reads a delivery's row when the request has arrived, and
+		// finds it in flight when the outcome is just being saved. What is
+		// broken is broken the second time as well.
+		fmt.Fprintf(out, "again %s\n", filepath.Base(o.smoke))
+		second, err = node(ctx, out, o.smoke, env...)
+	}
 	return []string{line, second}, err
 }
 
-// node runs a script, shows what it prints, and returns its last line that is
-// not empty.
-func node(ctx context.Context, script string, env ...string) (string, error) {
+// node runs a script that prints to out and returns its last line that is not
+// empty.
+func node(ctx context.Context, out io.Writer, script string, env ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "node", script)
 	cmd.Env = append(os.Environ(), env...)
-	var out strings.Builder
-	cmd.Stdout, cmd.Stderr = &out, os.Stderr
-	err := cmd.Run()
-	fmt.Print(out.String())
-	if err != nil {
+	var text bytes.Buffer
+	cmd.Stdout = io.MultiWriter(out, &text)
+	cmd.Stderr = cmd.Stdout
+	if err := cmd.Run(); err != nil {
 		return "", fmt.Errorf("%s: %w", filepath.Base(script), err)
 	}
-	return tail(strings.TrimSpace(out.String()), 1), nil
+	return tail(strings.TrimSpace(text.String()), 1), nil
 }
 
 // tail is the last n lines of a text.
