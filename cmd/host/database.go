@@ -11,6 +11,7 @@ import (
 	"github.com/objecthost/objecthost/cmd/host/internal/settings"
 	webhookstore "github.com/objecthost/objecthost/plugins/webhooks/sqlstore"
 	authstore "github.com/objecthost/objecthost/services/auth/sqlstore"
+	automationstore "github.com/objecthost/objecthost/services/automation/sqlstore"
 	messagingstore "github.com/objecthost/objecthost/services/messaging/sqlstore"
 	"github.com/objecthost/objecthost/services/realtime/sqllog"
 	"github.com/objecthost/objecthost/storage"
@@ -58,7 +59,8 @@ func openMigrated(ctx context.Context, name string, lock bool) (migrated, error)
 		}
 		m.release = release
 	}
-	err = db.Migrate(ctx, seal.Migrations(), sqllog.Migrations(), messagingstore.Migrations(), authstore.Migrations(), webhookstore.Migrations())
+	err = db.Migrate(ctx, seal.Migrations(), sqllog.Migrations(), messagingstore.Migrations(), authstore.Migrations(), webhookstore.Migrations(),
+		automationstore.Migrations())
 	if err != nil {
 		return migrated{}, errors.Join(fmt.Errorf("migrate the database: %w", err), m.close())
 	}

@@ -100,6 +100,14 @@ func (c *catalogue) changed(ctx context.Context) {
 	})
 }
 
+// opened reports whether the flows were ever read: before that, while the host
+// starts, no flow is bound to anything.
+func (c *catalogue) opened() bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.heads != nil
+}
+
 // load returns a version, compiled. The caller holds the lock.
 func (c *catalogue) load(ctx context.Context, name string, version int) (*flow, error) {
 	key := fmt.Sprintf("%s@%d", name, version)

@@ -264,7 +264,7 @@ func (s *Service) finished(ctx context.Context, e *event.Event) error {
 // beforeWrite runs the flows that may refuse or change a write. It is called
 // before the write's transaction opens; together they have a deadline.
 func (s *Service) beforeWrite(ctx context.Context, change *data.Write) error {
-	if change.ID == "" && change.Operation != data.OpCreate {
+	if change.ID == "" && change.Operation != data.OpCreate || !s.flows.opened() {
 		return nil // predicate writes start no flows
 	}
 	if err := s.flows.refresh(ctx, staleAfter); err != nil {
