@@ -32,7 +32,8 @@ type Figures struct {
 	AttemptRows int `json:"attempt_rows,omitempty"`
 	// P50 and P99 are milliseconds from the moment at which a delivery was due
 	// (its commit, or the outbox's start when it waited already) to its
-	// request at the receiver.
+	// request at the receiver. Of events they are from the commit to the
+	// consumer's, of the API those of a request.
 	P50 float64 `json:"p50_ms,omitempty"`
 	P99 float64 `json:"p99_ms,omitempty"`
 	// RSS is the highest resident memory of the host in MB (10^6 bytes), taken

@@ -53,7 +53,14 @@ func (f Figures) lines() [][2]string {
 	add(f.CPUSecondsPer1000 > 0, "CPU seconds per 1,000", "%.3f (host %.3f, database %.3f)",
 		f.CPUSecondsPer1000, f.HostCPUSecondsPer1000, f.DatabaseCPUSecondsPer1000)
 	add(f.CPUSecondsPer1000 == 0 && f.HostCPUSecondsPer1000 > 0, "CPU seconds per 1,000", "host %.3f, the database's cannot be read from here", f.HostCPUSecondsPer1000)
-	add(f.P99 > 0, "due to receiver, p50 / p99", "%.2f / %.2f ms", f.P50, f.P99)
+	way := "due to receiver"
+	switch {
+	case f.EventsPerSecond > 0:
+		way = "append to handled"
+	case f.RequestsPerSecond > 0:
+		way = "request"
+	}
+	add(f.P99 > 0, way+", p50 / p99", "%.2f / %.2f ms", f.P50, f.P99)
 	add(f.RSS > 0, "memory of the host", "%.1f MB", f.RSS)
 	add(f.FinishedRows > 0, "with "+strconv.Itoa(f.FinishedRows)+" finished rows", "ratio %.3f, %.3f of that without", f.RatioWithFinished, f.FinishedRatio)
 	add(f.IsolationRatio > 0, "healthy p95 beside a hanging webhook", "%.3f of that without (%.2f to %.2f ms)", f.IsolationRatio, f.P95Beside, f.P95Alone)
@@ -61,6 +68,8 @@ func (f Figures) lines() [][2]string {
 	if f.IdleQueriesPerSecond != nil {
 		add(true, "idle host's queries", "%.2f/s", *f.IdleQueriesPerSecond)
 	}
-	add(f.Rows > 0, "counted", "%d rows, %d unique, %d attempts, %d bytes each", f.Rows, f.Unique, f.AttemptRows, f.BodyBytes)
+	add(f.Rows > 0 && f.AttemptRows == 0, "counted", "%d rows, %d unique", f.Rows, f.Unique)
+	add(f.AttemptRows > 0 && f.BodyBytes == 0, "counted", "%d rows, %d unique, %d attempts", f.Rows, f.Unique, f.AttemptRows)
+	add(f.BodyBytes > 0, "counted", "%d rows, %d unique, %d attempts, %d bytes each", f.Rows, f.Unique, f.AttemptRows, f.BodyBytes)
 	return out
 }

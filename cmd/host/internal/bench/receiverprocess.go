@@ -11,7 +11,11 @@ import (
 	"os"
 	"os/exec"
 	"sync"
+	"time"
 )
+
+// receiverGrace is what the receiver gets to end by itself.
+const receiverGrace = 5 * time.Second
 
 // receiver is the receiver's process as the bench sees it. Its methods are
 // called by one goroutine at a time.
@@ -37,6 +41,7 @@ func startReceiver(ctx context.Context, command []string) (*receiver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start the receiver: %w", err)
 	}
+	r.command.Cancel, r.command.WaitDelay = in.Close, receiverGrace
 	r.in, r.answers = in, json.NewDecoder(bufio.NewReaderSize(out, 1<<16))
 	if err := r.command.Start(); err != nil {
 		return nil, fmt.Errorf("start the receiver: %w", err)
@@ -84,7 +89,8 @@ func (r *receiver) awaitHanging() error {
 
 func (r *receiver) close() error {
 	_ = r.in.Close() // ends the process
-	if err := r.command.Wait(); err != nil {
+	err := r.command.Wait()
+	if err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("end the receiver: %w", err)
 	}
 	return nil
