@@ -25,10 +25,11 @@ const Memory = ":memory:"
 
 // Driver implements storage.Driver on one file.
 type Driver struct {
-	path    string
-	tempDir string // set for Memory
-	writer  *sql.DB
-	readers *sql.DB
+	walLimit int64 // bytes
+	path     string
+	tempDir  string // set for Memory
+	writer   *sql.DB
+	readers  *sql.DB
 
 	tidyMu sync.Mutex
 	tidied time.Time
@@ -40,11 +41,15 @@ var _ storage.Driver = (*Driver)(nil)
 // a private temporary file: a real in-memory database can't have a writer and
 // readers with the file's locking.
 func Open(ctx context.Context, path string, cfg storage.Config) (*storage.DB, error) {
+	return openWith(ctx, path, cfg, walLimit)
+}
+
+func openWith(ctx context.Context, path string, cfg storage.Config, walLimit int64) (*storage.DB, error) {
 	cfg, err := cfg.WithDefaults(storage.SQLite)
 	if err != nil {
 		return nil, err
 	}
-	d := &Driver{path: path}
+	d := &Driver{path: path, walLimit: walLimit}
 	switch path {
 	case "":
 		return nil, errors.New("storage: the SQLite DSN names no file")
@@ -67,7 +72,7 @@ func Open(ctx context.Context, path string, cfg storage.Config) (*storage.DB, er
 
 func (d *Driver) open(ctx context.Context, cfg storage.Config) (err error) {
 	registerDecimal()
-	d.writer = sql.OpenDB(connector{dsn(d.path, cfg, false)})
+	d.writer = sql.OpenDB(connector{d.dsn(cfg, false)})
 	d.writer.SetMaxOpenConns(1)
 	d.writer.SetMaxIdleConns(1)
 	// The writer comes first: it creates the file and turns on WAL, which the
@@ -75,7 +80,7 @@ func (d *Driver) open(ctx context.Context, cfg storage.Config) (err error) {
 	if err := d.writer.PingContext(ctx); err != nil {
 		return err
 	}
-	d.readers = sql.OpenDB(connector{dsn(d.path, cfg, true)})
+	d.readers = sql.OpenDB(connector{d.dsn(cfg, true)})
 	d.readers.SetMaxOpenConns(cfg.MaxConns)
 	d.readers.SetMaxIdleConns(cfg.MaxConns)
 	d.readers.SetConnMaxIdleTime(cfg.ConnMaxIdle)
@@ -88,11 +93,11 @@ const walLimit = 16 << 20
 
 // dsn gives the connection's pragmas. The driver runs busy_timeout first and
 // the others in alphabetical order.
-func dsn(path string, cfg storage.Config, readOnly bool) string {
+func (d *Driver) dsn(cfg storage.Config, readOnly bool) string {
 	pragmas := []string{
 		fmt.Sprintf("busy_timeout(%d)", cfg.WriterWait.Milliseconds()),
 		"foreign_keys(1)",
-		fmt.Sprintf("journal_size_limit(%d)", walLimit),
+		fmt.Sprintf("journal_size_limit(%d)", d.walLimit),
 		"mmap_size(0)", // pages of the file would count as memory once per connection
 		"synchronous(FULL)",
 		"temp_store(MEMORY)",
@@ -105,7 +110,7 @@ func dsn(path string, cfg storage.Config, readOnly bool) string {
 		q.Set("_txlock", "immediate")
 	}
 	q["_pragma"] = pragmas
-	u := url.URL{Scheme: "file", OmitHost: true, Path: filepath.ToSlash(path), RawQuery: q.Encode()}
+	u := url.URL{Scheme: "file", OmitHost: true, Path: filepath.ToSlash(d.path), RawQuery: q.Encode()}
 	return u.String()
 }
 
@@ -170,7 +175,7 @@ func (d *Driver) Settings(ctx context.Context) (storage.Settings, error) {
 // checkpoint that waits for the readers, at most once a second and not long.
 func (d *Driver) Tidy(ctx context.Context) {
 	info, err := os.Stat(d.path + "-wal")
-	if err != nil || info.Size() <= walLimit {
+	if err != nil || info.Size() <= d.walLimit {
 		return
 	}
 	d.tidyMu.Lock()

@@ -21,12 +21,26 @@ import (
 
 func open(t *testing.T, path string) *storage.DB {
 	t.Helper()
-	db, err := sqlite.Open(context.Background(), path, storage.Config{})
-	if err != nil {
-		t.Fatal(err)
+	return opened(t)(sqlite.Open(context.Background(), path, storage.Config{}))
+}
+
+// walLimit is the limit of the WAL in the tests that go beyond it.
+const walLimit = 256 << 10
+
+func openLimited(t *testing.T) *storage.DB {
+	t.Helper()
+	return opened(t)(sqlite.OpenLimited(context.Background(), filepath.Join(t.TempDir(), "a.db"), storage.Config{}, walLimit))
+}
+
+func opened(t *testing.T) func(*storage.DB, error) *storage.DB {
+	return func(db *storage.DB, err error) *storage.DB {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = db.Close() })
+		return db
 	}
-	t.Cleanup(func() { _ = db.Close() })
-	return db
 }
 
 func run(t *testing.T, db *storage.DB, query string, args ...any) {
@@ -161,7 +175,7 @@ func walSize(t *testing.T, db *storage.DB) int64 {
 // (DBS-03).
 func TestWALIsBoundedAfterAReader(t *testing.T) {
 	t.Parallel()
-	db := open(t, filepath.Join(t.TempDir(), "a.db"))
+	db := openLimited(t)
 	run(t, db, "CREATE TABLE t (id INTEGER PRIMARY KEY, a BLOB)")
 	run(t, db, "INSERT INTO t VALUES (1, zeroblob(10)), (2, zeroblob(10)), (3, zeroblob(10))")
 	rows, err := db.Read(t.Context()).QueryContext(t.Context(), "SELECT a FROM t")
@@ -170,17 +184,16 @@ func TestWALIsBoundedAfterAReader(t *testing.T) {
 	}
 	defer rows.Close()
 	for range 6 {
-		run(t, db, "UPDATE t SET a = randomblob(4 << 20) WHERE id = 1")
+		run(t, db, "UPDATE t SET a = randomblob(64 << 10) WHERE id = 1")
 	}
-	const limit = 16 << 20
-	if got := walSize(t, db); got <= limit {
-		t.Fatalf("the WAL has %d bytes, the test needs more than %d", got, limit)
+	if got := walSize(t, db); got <= walLimit {
+		t.Fatalf("the WAL has %d bytes, the test needs more than %d", got, walLimit)
 	}
 	if err := rows.Close(); err != nil {
 		t.Fatal(err)
 	}
 	deadline := time.Now().Add(10 * time.Second)
-	for walSize(t, db) > limit {
+	for walSize(t, db) > walLimit {
 		if time.Now().After(deadline) {
 			t.Fatalf("the WAL still has %d bytes", walSize(t, db))
 		}
@@ -192,7 +205,7 @@ func TestWALIsBoundedAfterAReader(t *testing.T) {
 // WAL grow for ever.
 func TestWALIsBoundedUnderOverlappingReaders(t *testing.T) {
 	t.Parallel()
-	db := open(t, filepath.Join(t.TempDir(), "a.db"))
+	db := openLimited(t)
 	run(t, db, "CREATE TABLE t (id INTEGER PRIMARY KEY, a BLOB)")
 	run(t, db, "INSERT INTO t VALUES (1, zeroblob(10)), (2, zeroblob(10)), (3, zeroblob(10))")
 	ctx, stop := context.WithCancel(t.Context())
@@ -218,13 +231,13 @@ func TestWALIsBoundedUnderOverlappingReaders(t *testing.T) {
 	}
 	var largest int64
 	for range 20 {
-		run(t, db, "UPDATE t SET a = randomblob(4 << 20) WHERE id = 1")
+		run(t, db, "UPDATE t SET a = randomblob(64 << 10) WHERE id = 1")
 		largest = max(largest, walSize(t, db))
 	}
 	stop()
 	readers.Wait()
-	if largest > 48<<20 {
-		t.Errorf("the WAL grew to %d MiB", largest>>20)
+	if largest > 4*walLimit {
+		t.Errorf("the WAL grew to %d KiB", largest>>10)
 	}
 }
 

@@ -1,0 +1,4 @@
+package sqlite
+
+// OpenLimited is Open with a limit of the WAL that tests can reach.
+var OpenLimited = openWith
