@@ -86,6 +86,10 @@ type AfterHook struct {
 }
 
 // Write is a write as hooks see it.
+//
+// Operation is create, update or delete, and update_where or delete_where for a
+// write of everything that a filter selects, which hooks of update and delete
+// get once, without an ID or the records before.
 type Write struct {
 	Object, Operation, ID string
 	// Values are what is written. Before is the record before the write, nil on

@@ -3,6 +3,8 @@ package pluginsdk
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
+	"strings"
 
 	"github.com/objecthost/objecthost/core"
 	"github.com/objecthost/objecthost/core/object"
@@ -49,6 +51,13 @@ type HookDeclaration struct {
 	Operations []string `json:"operations"`
 	DeadlineMS int64    `json:"deadlineMs"`
 	OnError    OnError  `json:"onError,omitempty"`
+}
+
+// Wants tells whether the hook looks at an operation of the data service. A
+// write of everything that a filter selects (update_where, delete_where) counts
+// as what it does, so that no write goes past a hook.
+func (h HookDeclaration) Wants(operation string) bool {
+	return slices.Contains(h.Operations, strings.TrimSuffix(operation, "_where"))
 }
 
 // declare makes the declaration of a plugin. Lists keep their order.

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
-	"slices"
 	"sync"
 
 	"github.com/objecthost/objecthost/core"
@@ -128,7 +127,7 @@ func (g *Guest) HandleEvents(ctx context.Context, handler string, events []*even
 func (g *Guest) BeforeWrite(ctx context.Context, w Write) (changes Record, err error) {
 	defer recovered(&err)
 	h, ok := g.before[w.Object]
-	if !ok || !slices.Contains(operations(h.Operations), w.Operation) {
+	if !ok || !(HookDeclaration{Operations: operations(h.Operations)}).Wants(w.Operation) {
 		return nil, nil
 	}
 	return h.Run(ctx, w)
@@ -138,7 +137,7 @@ func (g *Guest) BeforeWrite(ctx context.Context, w Write) (changes Record, err e
 func (g *Guest) AfterWrite(ctx context.Context, w Write) (err error) {
 	defer recovered(&err)
 	h, ok := g.after[w.Object]
-	if !ok || !slices.Contains(operations(h.Operations), w.Operation) {
+	if !ok || !(HookDeclaration{Operations: operations(h.Operations)}).Wants(w.Operation) {
 		return nil
 	}
 	return h.Run(ctx, w)
