@@ -1,0 +1,269 @@
+package pluginhost_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/objecthost/objecthost/pluginhost"
+	"github.com/objecthost/objecthost/pluginhost/hosttest"
+)
+
+const helloPath = "/api/v1/plugins/fixture/hello/x"
+
+// TestHostileOutput: whatever a plugin prints, it starts and serves.
+func TestHostileOutput(t *testing.T) {
+	for _, mode := range []string{"print", "bad-json", "flood", "long-line"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			h := start(t, mode, nil)
+			wantState(t, h, pluginhost.StateReady)
+			for range 20 {
+				if status, body := h.Do(t, "GET", helloPath, nil); status != 202 {
+					t.Fatalf("hello = %d %s", status, body)
+				}
+			}
+			s := h.Status(t, "fixture")
+			if s.Generation != 1 {
+				t.Errorf("it was started %d times", s.Generation)
+			}
+			switch mode {
+			case "flood", "bad-json":
+				eventually(t, "lines to be dropped", func() bool { return h.Status(t, "fixture").LogDropped > 0 })
+			case "long-line":
+				lines, err := h.Manager.Logs("fixture", 500)
+				if err != nil || len(lines) == 0 || len(lines[0]) > 64<<10 {
+					t.Errorf("logs = %d lines, %v", len(lines), err)
+				}
+			}
+		})
+	}
+}
+
+// TestBadStart: the host starts, says what was wrong, and gives up in the end.
+func TestBadStart(t *testing.T) {
+	tests := map[string]string{
+		"die-noisily":   `cannot open the license file`,
+		"silent":        `no handshake`,
+		"other-version": `99`,
+		"exit":          `exit status 1`,
+		"init-error":    `no license`,
+	}
+	for mode, want := range tests {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			h := start(t, mode, func(c *hosttest.Config) {
+				if mode == "silent" {
+					c.PluginHost.StartTimeout = 200 * time.Millisecond
+				}
+			})
+			s := wantState(t, h, pluginhost.StateFailed)
+			if !strings.Contains(s.Reason, want) || !strings.Contains(s.Reason, "fixture") {
+				t.Errorf("reason = %q, want %q and the plugin's name", s.Reason, want)
+			}
+			if s.Generation != 4 || s.PID != 0 {
+				t.Errorf("status = %+v, want 4 generations", s)
+			}
+			if status, body := h.Do(t, "GET", helloPath, nil); status != 503 || !strings.Contains(body, "PLUGIN_UNAVAILABLE") {
+				t.Errorf("a route of a failed plugin = %d %s", status, body)
+			}
+			if status, _ := h.Do(t, "GET", "/api/v1/system/plugins", nil); status != 200 {
+				t.Errorf("the host itself = %d", status)
+			}
+			noLeftovers(t, h)
+		})
+	}
+}
+
+// noLeftovers stops the host and looks for what it should have removed.
+func noLeftovers(t *testing.T, h *hosttest.Host) {
+	t.Helper()
+	h.Stop(t)
+	entries, err := os.ReadDir(h.RunDir)
+	if err != nil || len(entries) != 0 {
+		t.Errorf("left in the run folder: %v, %v", entries, err)
+	}
+}
+
+// TestHang: a process that is stopped does not answer; the host kills it and
+// starts another.
+func TestHang(t *testing.T) {
+	h := start(t, "", nil)
+	s := wantState(t, h, pluginhost.StateReady)
+	if err := syscall.Kill(s.PID, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the next generation", func() bool {
+		now := h.Status(t, "fixture")
+		return now.Generation == 2 && now.State == pluginhost.StateReady
+	})
+	if alive(s.PID) {
+		t.Error("the stopped process is alive")
+	}
+	if status, _ := h.Do(t, "GET", helloPath, nil); status != 202 {
+		t.Errorf("hello = %d", status)
+	}
+}
+
+// TestStopNeverHangs: disabling a plugin that is stopped, or whose Stop never
+// returns, takes the grace time and no longer.
+func TestStopNeverHangs(t *testing.T) {
+	for _, mode := range []string{"", "hang-stop"} {
+		t.Run("mode "+mode, func(t *testing.T) {
+			t.Parallel()
+			h := start(t, mode, func(c *hosttest.Config) {
+				c.PluginHost.StopGrace = 300 * time.Millisecond
+				c.PluginHost.HealthInterval = time.Minute
+			})
+			s := wantState(t, h, pluginhost.StateReady)
+			if mode == "" {
+				if err := syscall.Kill(s.PID, syscall.SIGSTOP); err != nil {
+					t.Fatal(err)
+				}
+			}
+			began := time.Now()
+			if err := h.Manager.Disable(t.Context(), "fixture"); err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(began); took > 10*time.Second {
+				t.Errorf("it took %s", took)
+			}
+			if alive(s.PID) {
+				t.Error("the process is alive")
+			}
+			if err := h.Manager.Disable(t.Context(), "fixture"); err != nil {
+				t.Errorf("a second time: %v", err)
+			}
+			noLeftovers(t, h)
+		})
+	}
+}
+
+// TestChildrenEndToo: what the plugin started is ended with it.
+func TestChildrenEndToo(t *testing.T) {
+	h := start(t, "child", nil)
+	s := wantState(t, h, pluginhost.StateReady)
+	child := childOf(t, s.PID)
+	if err := h.Manager.Disable(t.Context(), "fixture"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the end of the child", func() bool { return !alive(child) })
+}
+
+func childOf(t *testing.T, pid int) int {
+	t.Helper()
+	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range tasks {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			continue // the thread has ended
+		}
+		if fields := strings.Fields(string(text)); len(fields) > 0 {
+			child, err := strconv.Atoi(fields[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			return child
+		}
+	}
+	t.Fatal("the plugin has no child")
+	return 0
+}
+
+// TestPanicIsKept: the panic that ended a plugin is shown.
+func TestPanicIsKept(t *testing.T) {
+	h := start(t, "", nil)
+	wantState(t, h, pluginhost.StateReady)
+	if status, _ := h.Do(t, "POST", "/api/v1/plugins/fixture/do/panic", nil); status != 503 {
+		t.Errorf("the request in flight = %d, want 503", status)
+	}
+	eventually(t, "the next generation", func() bool { return h.Status(t, "fixture").Generation == 2 })
+	if s := h.Status(t, "fixture"); !strings.Contains(s.LastPanic, "panic: fixture died") || !strings.Contains(s.LastPanic, "goroutine") {
+		t.Errorf("last panic = %q", s.LastPanic)
+	}
+}
+
+func TestUnwellIsDegraded(t *testing.T) {
+	h := start(t, "unwell", nil)
+	if s := wantState(t, h, pluginhost.StateDegraded); s.Reason != "the disk is full" {
+		t.Errorf("reason = %q", s.Reason)
+	}
+	if status, _ := h.Do(t, "GET", helloPath, nil); status != 202 {
+		t.Error("a degraded plugin does not serve")
+	}
+}
+
+// TestEnvironment: only what is on the list is handed on.
+func TestEnvironment(t *testing.T) {
+	t.Setenv("HOST_DB", "postgres://secret")
+	t.Setenv("TZ", "Europe/Vienna")
+	h := start(t, "", nil)
+	_, body := h.Do(t, "POST", "/api/v1/plugins/fixture/do/env", nil)
+	if strings.Contains(body, "HOST_DB") || !strings.Contains(body, "TZ=Europe/Vienna") {
+		t.Errorf("environment:\n%s", body)
+	}
+}
+
+// TestRounds: enabling and disabling leaves nothing behind.
+func TestRounds(t *testing.T) {
+	rounds := 500
+	if testing.Short() || os.Getenv("PLUGINHOST_ROUNDS") == "" {
+		rounds = 25 // 500 of them take minutes; PLUGINHOST_ROUNDS=1 makes them all
+	}
+	h := start(t, "", nil)
+	wantState(t, h, pluginhost.StateReady)
+	var goroutines, files int
+	for i := range rounds {
+		pid := h.Status(t, "fixture").PID
+		if err := h.Manager.Disable(t.Context(), "fixture"); err != nil {
+			t.Fatal(err)
+		}
+		if alive(pid) {
+			t.Fatalf("round %d: the process is alive", i)
+		}
+		if i == 2 {
+			goroutines, files = settled(), openFiles(t)
+		}
+		if err := h.Manager.Enable(t.Context(), "fixture"); err != nil {
+			t.Fatal(err)
+		}
+		if s := h.Status(t, "fixture"); s.State != pluginhost.StateReady {
+			t.Fatalf("round %d: %+v", i, s)
+		}
+	}
+	if err := h.Manager.Disable(t.Context(), "fixture"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "as few goroutines as after the third round", func() bool { return runtime.NumGoroutine() <= goroutines })
+	if now := openFiles(t); now > files {
+		t.Errorf("open files grew from %d to %d", files, now)
+	}
+	noLeftovers(t, h)
+}
+
+// settled is the number of goroutines once it has stopped falling.
+func settled() int {
+	n := runtime.NumGoroutine()
+	for range 50 {
+		time.Sleep(2 * time.Millisecond) // nothing tells when a foreign goroutine has ended
+		n = min(n, runtime.NumGoroutine())
+	}
+	return n
+}
+
+func openFiles(t *testing.T) int {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}

@@ -1,0 +1,332 @@
+package pluginhost
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/go-plugin"
+	"github.com/hashicorp/go-plugin/runner"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/objecthost/objecthost/pluginhost/bundle"
+	"github.com/objecthost/objecthost/pluginhost/process"
+	"github.com/objecthost/objecthost/pluginsdk"
+	pluginv1 "github.com/objecthost/objecthost/pluginsdk/proto/v1"
+)
+
+// killTime is what the last step of the stop ladder may take.
+const killTime = 5 * time.Second
+
+// maxSocket is what a path of a unix socket may be long; the smallest limit of
+// the systems at hand is 104 with its end.
+const maxSocket = 100
+
+// instance is one generation of a plugin: a process and a connection to it.
+type instance struct {
+	name    string
+	process *process.Process
+	plugin  pluginv1.PluginClient
+	client  *plugin.Client
+	dir     string
+	host    *hostServer
+	calls   atomic.Uint64
+	once    sync.Once
+}
+
+var _ running = (*instance)(nil)
+
+// instanceSpec is what a generation is started from.
+type instanceSpec struct {
+	bundle  *bundle.Bundle
+	runDir  string
+	env     []string
+	limits  process.Limits
+	line    func(pid int, line []byte, cut bool)
+	api     pluginsdk.Host
+	config  json.RawMessage
+	meter   *meter
+	checked func() // called when the files were found to be what was signed
+}
+
+// startInstance starts a plugin and takes it through its handshake, Describe,
+// Init and Start. When it fails nothing is left.
+func startInstance(ctx context.Context, spec instanceSpec) (_ *instance, err error) {
+	m := spec.bundle.Manifest
+	dir, err := os.MkdirTemp(spec.runDir, strconv.Itoa(os.Getpid())+"-")
+	if err != nil {
+		return nil, err
+	}
+	i := &instance{name: m.Name, dir: dir}
+	defer func() {
+		if err != nil {
+			i.destroy()
+		}
+	}()
+	path, args, err := spec.bundle.Materialize(filepath.Join(dir, "files"), runtime.GOOS+"/"+runtime.GOARCH)
+	if err != nil {
+		return nil, permanentError{err}
+	}
+	spec.checked()
+	i.process = process.New(process.Spec{
+		Name: m.Name, Path: path, Args: args, Dir: filepath.Join(dir, "files"), Env: spec.env, Limits: spec.limits,
+		Line: func(line []byte, cut bool) { spec.line(i.process.PID(), line, cut) },
+	})
+	if i.host, err = serveHost(filepath.Join(dir, "host.sock"), spec.api); err != nil {
+		return nil, err
+	}
+	if err := i.connect(ctx, m, spec.meter); err != nil {
+		return nil, i.explain(err)
+	}
+	if err := i.boot(ctx, m, spec.config); err != nil {
+		return nil, i.explain(err)
+	}
+	return i, nil
+}
+
+// connect starts the process and waits for its handshake, within ctx.
+func (i *instance) connect(ctx context.Context, m bundle.Manifest, meter *meter) error {
+	timeout := time.Minute
+	if deadline, ok := ctx.Deadline(); ok {
+		timeout = time.Until(deadline)
+	}
+	i.client = plugin.NewClient(&plugin.ClientConfig{
+		HandshakeConfig:  plugin.HandshakeConfig{MagicCookieKey: pluginsdk.CookieKey, MagicCookieValue: pluginsdk.CookieValue, ProtocolVersion: pluginsdk.ProtocolVersion},
+		VersionedPlugins: map[int]plugin.PluginSet{pluginsdk.ProtocolVersion: {"plugin": clientPlugin{}}},
+		AllowedProtocols: []plugin.Protocol{plugin.ProtocolGRPC},
+		AutoMTLS:         m.Transport != "plain", SkipHostEnv: true, StartTimeout: timeout, Logger: hclog.NewNullLogger(),
+		UnixSocketConfig: &plugin.UnixSocketConfig{TempDir: i.dir},
+		RunnerFunc: func(_ hclog.Logger, cmd *exec.Cmd, _ string) (runner.Runner, error) {
+			i.process.AddEnv(cmd.Env...)
+			return i.process, nil
+		},
+		GRPCDialOptions: []grpc.DialOption{
+			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(pluginsdk.MaxMessage), grpc.MaxCallSendMsgSize(pluginsdk.MaxMessage)),
+			grpc.WithUnaryInterceptor(meter.unary), grpc.WithStreamInterceptor(meter.stream),
+		},
+	})
+	type dispensed struct {
+		client pluginv1.PluginClient
+		err    error
+	}
+	result := make(chan dispensed, 1)
+	go func() {
+		protocol, err := i.client.Client()
+		if err != nil {
+			result <- dispensed{err: err}
+			return
+		}
+		raw, err := protocol.Dispense("plugin")
+		client, _ := raw.(pluginv1.PluginClient)
+		result <- dispensed{client, err}
+	}()
+	select {
+	case d := <-result:
+		i.plugin = d.client
+		return d.err
+	case <-ctx.Done():
+		// The process is killed by the caller, which ends the goroutine.
+		return fmt.Errorf("no handshake: %w", ctx.Err())
+	}
+}
+
+// boot compares what the plugin says with its manifest, and starts it.
+func (i *instance) boot(ctx context.Context, m bundle.Manifest, config json.RawMessage) error {
+	says, err := i.plugin.Describe(ctx, &pluginv1.DescribeRequest{})
+	if err != nil {
+		return fmt.Errorf("describe: %w", pluginsdk.FromStatus(err))
+	}
+	if err := agrees(m, says); err != nil {
+		return permanentError{err}
+	}
+	if _, err := i.plugin.Init(ctx, &pluginv1.InitRequest{Config: config, HostAddress: i.host.address, HostToken: i.host.token, Name: m.Name}); err != nil {
+		return fmt.Errorf("init: %w", pluginsdk.FromStatus(err))
+	}
+	if _, err := i.plugin.Start(ctx, &pluginv1.StartRequest{}); err != nil {
+		return fmt.Errorf("start: %w", pluginsdk.FromStatus(err))
+	}
+	return nil
+}
+
+// MismatchError is a plugin whose program says something else than its
+// manifest.
+type MismatchError struct {
+	Plugin, Field, Manifest, Program string
+}
+
+func (e *MismatchError) Error() string {
+	return fmt.Sprintf("pluginhost: plugin %s: %s is %q in the manifest and %q in the program", e.Plugin, e.Field, e.Manifest, e.Program)
+}
+
+func agrees(m bundle.Manifest, says *pluginv1.Description) error {
+	if says.Id != m.ID {
+		return &MismatchError{m.Name, "id", m.ID, says.Id}
+	}
+	if says.Version != m.Version {
+		return &MismatchError{m.Name, "version", m.Version, says.Version}
+	}
+	var declared pluginsdk.Declaration
+	if err := json.Unmarshal(says.Contributions, &declared); err != nil {
+		return &MismatchError{m.Name, "contributes", "", err.Error()}
+	}
+	want, err := json.Marshal(m.Contributes)
+	if err != nil {
+		return err
+	}
+	got, err := json.Marshal(declared)
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(want, got) {
+		return &MismatchError{m.Name, "contributes", string(want), string(got)}
+	}
+	return nil
+}
+
+// StartError tells why a plugin did not start.
+type StartError struct {
+	Plugin string
+	// Noise is what it printed to standard output instead of the handshake,
+	// Exit how it ended, if it did.
+	Noise string
+	Exit  error
+	Err   error
+}
+
+func (e *StartError) Error() string {
+	text := fmt.Sprintf("pluginhost: start plugin %s: %v", e.Plugin, e.Err)
+	if e.Exit != nil {
+		text += fmt.Sprintf(" (%v)", e.Exit)
+	}
+	if e.Noise != "" {
+		text += fmt.Sprintf("; it printed to standard output before the handshake: %q", e.Noise)
+	}
+	return text
+}
+
+func (e *StartError) Unwrap() error { return e.Err }
+
+// explain adds what the process left to the error of a start.
+func (i *instance) explain(err error) error {
+	e := &StartError{Plugin: i.name, Noise: i.process.Noise(), Err: err}
+	select {
+	case <-i.process.Done():
+		e.Exit = i.process.ExitError()
+	default:
+	}
+	return e
+}
+
+func (i *instance) done() <-chan struct{} { return i.process.Done() }
+
+// ExitError is a plugin that ended by itself.
+type ExitError struct {
+	Plugin string
+	// Err is how, nil for exit code 0.
+	Err error
+}
+
+func (e *ExitError) Error() string {
+	if e.Err == nil {
+		return fmt.Sprintf("pluginhost: plugin %s ended with exit code 0", e.Plugin)
+	}
+	return fmt.Sprintf("pluginhost: plugin %s ended: %v", e.Plugin, e.Err)
+}
+
+func (e *ExitError) Unwrap() error { return e.Err }
+
+func (i *instance) fault() error { return &ExitError{Plugin: i.name, Err: i.process.ExitError()} }
+
+func (i *instance) health(ctx context.Context) (string, error) {
+	answer, err := i.plugin.Health(ctx, &pluginv1.HealthRequest{})
+	if status.Code(err) == codes.Unimplemented {
+		return "", nil
+	}
+	return answer.GetProblem(), pluginsdk.FromStatus(err)
+}
+
+// stop is the ladder: the Stop call, SIGTERM, SIGKILL, each with its time.
+func (i *instance) stop(grace time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), grace)
+	defer cancel()
+	// The call gets most of the time; its error says no more than that the
+	// next step is needed.
+	callCtx, cancelCall := context.WithTimeout(ctx, grace*3/4)
+	_, _ = i.plugin.Stop(callCtx, &pluginv1.StopRequest{})
+	cancelCall()
+	i.process.Terminate()
+	_ = i.process.Wait(ctx)
+	i.destroy()
+}
+
+// destroy ends everything that belongs to the generation, in whatever state it
+// is.
+func (i *instance) destroy() {
+	i.once.Do(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), killTime)
+		defer cancel()
+		if i.process != nil {
+			// Only an uninterruptible process outlives this; nothing helps it.
+			_ = i.process.Kill(ctx)
+		}
+		if i.client != nil {
+			// The process is dead, so that Kill has nobody to wait for. It
+			// closes the connection and removes the socket.
+			killed := make(chan struct{})
+			go func() { defer close(killed); i.client.Kill() }()
+			select {
+			case <-killed:
+			case <-ctx.Done():
+			}
+		}
+		if i.host != nil {
+			i.host.close()
+		}
+		_ = os.RemoveAll(i.dir)
+	})
+}
+
+// call marks a call of the host to the plugin, so that calls that the plugin
+// makes meanwhile are known to belong to it. Call end when it has returned.
+func (i *instance) call(ctx context.Context, inTransaction bool) (_ context.Context, end func()) {
+	id := strconv.FormatUint(i.calls.Add(1), 36)
+	i.host.began(id, inTransaction)
+	return metadata.AppendToOutgoingContext(ctx, pluginsdk.MetadataCall, id), func() { i.host.ended(id) }
+}
+
+// clientPlugin makes the client of a connection.
+type clientPlugin struct{ plugin.NetRPCUnsupportedPlugin }
+
+func (clientPlugin) GRPCServer(*plugin.GRPCBroker, *grpc.Server) error {
+	return errors.New("pluginhost: a host is no plugin")
+}
+
+func (clientPlugin) GRPCClient(_ context.Context, _ *plugin.GRPCBroker, conn *grpc.ClientConn) (any, error) {
+	return pluginv1.NewPluginClient(conn), nil
+}
+
+// listen opens a unix socket. Its folder is the host's alone.
+func listen(path string) (net.Listener, error) {
+	if len(path) > maxSocket {
+		return nil, fmt.Errorf("pluginhost: the socket's path %s is longer than %d bytes: choose a shorter RunDir", path, maxSocket)
+	}
+	return net.Listen("unix", path)
+}
+
+func newToken() string { return rand.Text() }

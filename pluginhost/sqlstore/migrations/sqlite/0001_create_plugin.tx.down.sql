@@ -1,0 +1,3 @@
+DROP TABLE sys_plugin_handler;
+DROP TABLE sys_plugin_inbox;
+DROP TABLE sys_plugin_value;
