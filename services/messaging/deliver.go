@@ -52,7 +52,7 @@ func (d *dispatcher) deliver(j *job) item {
 		return d.settle(j, cfg, nil, Input{ParkReason: reason})
 	}
 	if r.PayloadSize > len(r.Payload) {
-		body, free, err := d.loadPayload(r)
+		body, free, err := d.loadPayload(j)
 		if err != nil {
 			d.log.Warn("read payload", "delivery_id", r.ID, "error", err)
 			return release
@@ -119,16 +119,18 @@ func (c *targetConfig) openHeaders(s *Service, sealed string) (map[string]string
 // maxCachedHeaders bounds the header sets that a target's snapshot remembers.
 const maxCachedHeaders = 16
 
-// loadPayload reads a payload that was too big to be claimed with its row.
-func (d *dispatcher) loadPayload(r *driver.Row) (body []byte, free func(), err error) {
-	size := min(int64(r.PayloadSize), bigPayloads)
-	if err := d.payloadSem.Acquire(d.sendCtx, size); err != nil {
+// loadPayload reads a payload that was too big to be claimed with its row. It
+// fails when that cannot be done before the time at which the row must have
+// started.
+func (d *dispatcher) loadPayload(j *job) (body []byte, free func(), err error) {
+	size := min(int64(j.row.PayloadSize), bigPayloads)
+	ctx, cancel := context.WithDeadline(d.sendCtx, j.sendBy)
+	defer cancel()
+	if err := d.payloadSem.Acquire(ctx, size); err != nil {
 		return nil, nil, err
 	}
 	free = func() { d.payloadSem.Release(size) }
-	ctx, cancel := context.WithTimeout(d.sendCtx, d.cfg.QueueWait)
-	defer cancel()
-	row, err := d.cfg.Store.Get(ctx, r.ID)
+	row, err := d.cfg.Store.Get(ctx, j.row.ID)
 	if err == nil && row == nil {
 		err = ErrNotFound
 	}
@@ -167,15 +169,18 @@ func (d *dispatcher) settle(j *job, cfg *targetConfig, a *Attempt, in Input) ite
 	o.Signature = a.Signature
 	if decision.SpendAttempt {
 		o.Attempts++
-		o.Attempt = d.attemptRow(r, a, o.Attempts)
+		o.Attempt = d.attemptRow(j, a, o.Attempts)
 	}
 	o.ResponseCode, o.ResponseBody, o.ResponseTruncated = a.StatusCode, a.ResponseBody, a.ResponseTruncated
 	return it
 }
 
-func (d *dispatcher) attemptRow(r *driver.Row, a *Attempt, n int) *driver.Attempt {
+func (d *dispatcher) attemptRow(j *job, a *Attempt, n int) *driver.Attempt {
+	r := j.row
 	return &driver.Attempt{
-		DeliveryID: r.ID, Round: r.Round, Attempt: n, Node: d.cfg.Node, Began: a.Started,
+		// Not a.Started: the sender's clock may be another one than the clock
+		// that the attempt's age is measured with.
+		DeliveryID: r.ID, Round: r.Round, Attempt: n, Node: d.cfg.Node, Began: j.started,
 		Duration: a.Duration, DNS: a.DNS, Connect: a.Connect, TLS: a.TLS, FirstByte: a.FirstByte,
 		RemoteAddr: a.RemoteAddr, RequestHeaders: headersJSON(a.RequestHeaders),
 		ResponseCode: a.StatusCode, ResponseHeaders: headersJSON(a.ResponseHeaders),

@@ -60,16 +60,23 @@ type dispatcher struct {
 	pumpTimer, staleTimer                    *time.Timer
 	lastErr                                  error
 
+	// claimable is closed once the claims of a process that died have been
+	// taken back: the first claim of this one must not be among them.
+	claimable chan struct{}
+	recovered sync.Once
+
 	work       chan *job
 	claimKick  chan struct{}
 	pollKick   chan struct{}
 	unreserved chan struct{} // a slot was given back
-	payloadSem *semaphore.Weighted
-	loops      context.CancelFunc // ends the loops
-	sends      context.CancelFunc // cuts requests off
-	sendCtx    context.Context    // of the requests, not of one call: it ends with the dispatcher
-	wg         sync.WaitGroup     // workers
-	loopWG     sync.WaitGroup
+	// reservationLimit is the constant of that name but in tests.
+	reservationLimit time.Duration
+	payloadSem       *semaphore.Weighted
+	loops            context.CancelFunc // ends the loops
+	sends            context.CancelFunc // cuts requests off
+	sendCtx          context.Context    // of the requests, not of one call: it ends with the dispatcher
+	wg               sync.WaitGroup     // workers
+	loopWG           sync.WaitGroup
 }
 
 func newDispatcher(s *Service) *dispatcher {
@@ -77,8 +84,8 @@ func newDispatcher(s *Service) *dispatcher {
 		s: s, cfg: s.cfg, log: s.cfg.Logger,
 		targets: make(map[int64]*target), hosts: make(map[string]*host), lanes: make(map[int64]*lane),
 		work:      make(chan *job, s.cfg.MaxInFlight+s.cfg.MaxSlow+1),
-		claimKick: make(chan struct{}, 1), pollKick: make(chan struct{}, 1), unreserved: make(chan struct{}, 1),
-		payloadSem: semaphore.NewWeighted(bigPayloads),
+		claimKick: make(chan struct{}, 1), pollKick: make(chan struct{}, 1), unreserved: make(chan struct{}, 1), reservationLimit: reservationLimit,
+		payloadSem: semaphore.NewWeighted(bigPayloads), claimable: make(chan struct{}),
 	}
 	d.rec = newOutcomeWriter(d)
 	return d
@@ -219,14 +226,13 @@ func (d *dispatcher) ready(id int64) {
 }
 
 // due notes that a row of a target is due after a delay that has just been
-// saved. The millisecond is for the database's clock, which counts in whole
-// ones.
+// saved.
 func (d *dispatcher) due(t *target, in time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !d.stopping {
 		now := time.Now()
-		d.wakeAt(t, now.Add(in+time.Millisecond), now)
+		d.dueAt(t, now.Add(in), now)
 	}
 }
 
@@ -304,6 +310,11 @@ func (d *dispatcher) giveBack(jobs []*job) {
 
 // claimLoop claims due rows whenever something may be due and there is room.
 func (d *dispatcher) claimLoop(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+		return
+	case <-d.claimable:
+	}
 	pause := time.Duration(0)
 	for {
 		select {
@@ -442,8 +453,14 @@ func (d *dispatcher) accept(rows []*driver.Row, wants []driver.Want, gens map[in
 	}
 	for _, w := range wants {
 		t := d.targets[w.TargetID]
-		if n := got[w.TargetID]; n.First < w.First && n.Retry < w.Retry && t.gen == gens[w.TargetID] {
+		n := got[w.TargetID]
+		t.tookDue = t.tookDue || n.Retry > 0
+		if n.First < w.First && n.Retry < w.Retry && t.gen == gens[w.TargetID] {
 			t.ready = false
+			if t.moreDue && t.tookDue {
+				t.moreDue, t.tookDue = false, false
+				kick(d.pollKick)
+			}
 		}
 	}
 	d.watchStale(sendBy)

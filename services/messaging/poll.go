@@ -8,6 +8,14 @@ import (
 	"github.com/objecthost/objecthost/services/messaging/driver"
 )
 
+// minPollSpacing is the least time between two looks, pollShare how many times
+// as long as a look the loop pauses after it: the looks that due retries ask
+// for are bounded by both.
+const (
+	minPollSpacing = 10 * time.Millisecond
+	pollShare      = 9
+)
+
 // afterOutcomes is how long expired claims wait for outcomes that are being
 // saved.
 const afterOutcomes = 50 * time.Millisecond
@@ -19,12 +27,9 @@ func (d *dispatcher) pollLoop(ctx context.Context) {
 	exclusive := d.cfg.Exclusive
 	for {
 		wait := d.cfg.PollInterval
-		if exclusive {
-			if err := d.expire(ctx, true); err == nil {
-				exclusive = false
-			}
-		}
-		next, err := d.poll(ctx)
+		began := time.Now()
+		next, err := d.look(ctx, &exclusive)
+		spacing := max(minPollSpacing, pollShare*time.Since(began))
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -35,7 +40,11 @@ func (d *dispatcher) pollLoop(ctx context.Context) {
 			d.setErr(nil)
 			wait = min(wait, next)
 		}
-		timer := time.NewTimer(wait)
+		spacing = min(spacing, wait)
+		if !sleep(ctx, spacing) {
+			return
+		}
+		timer := time.NewTimer(wait - spacing)
 		select {
 		case <-ctx.Done():
 			timer.Stop()
@@ -45,6 +54,19 @@ func (d *dispatcher) pollLoop(ctx context.Context) {
 			timer.Stop()
 		}
 	}
+}
+
+// look takes back all claims first as long as exclusive is set, and then polls.
+// Only then may this process claim: its claims must not be among those.
+func (d *dispatcher) look(ctx context.Context, exclusive *bool) (time.Duration, error) {
+	if *exclusive {
+		if err := d.expire(ctx, true); err != nil {
+			return 0, err
+		}
+		*exclusive = false
+	}
+	d.recovered.Do(func() { close(d.claimable) })
+	return d.poll(ctx)
 }
 
 // poll looks once and returns when to look again at the latest.
@@ -84,9 +106,10 @@ func (d *dispatcher) poll(ctx context.Context) (time.Duration, error) {
 	for _, due := range outlook.Due {
 		t := d.target(due.TargetID)
 		if due.In <= 0 {
+			t.moreDue = true
 			d.markReady(t)
 		} else {
-			d.wakeAt(t, now.Add(due.In), now)
+			d.dueAt(t, now.Add(due.In), now)
 		}
 	}
 	return next, nil

@@ -15,7 +15,13 @@ import (
 type reservation struct {
 	d    *dispatcher
 	held map[*driver.Row]*job
+	// timer gives the slots back when nobody tells how the transaction ended:
+	// the answer to its commit was lost.
+	timer *time.Timer
 }
+
+// reservationLimit is how long a slot waits for the end of a transaction.
+const reservationLimit = 10 * time.Minute
 
 // reserve promises slots to the rows that can be sent at once, and marks these
 // as in flight. A row gets one only when its target is known, active and has
@@ -51,6 +57,9 @@ func (d *dispatcher) reserve(ctx context.Context, rows []*driver.Row) *reservati
 		row.Status, row.ClaimToken, row.ClaimedBy = StatusInFlight, token, d.cfg.Node
 		r.held[row] = d.newJob(row, t, now.Add(d.cfg.QueueWait))
 	}
+	if r.held != nil {
+		r.timer = time.AfterFunc(d.reservationLimit, func() { r.release(rows...) })
+	}
 	return r
 }
 
@@ -85,6 +94,9 @@ func (r *reservation) release(rows ...*driver.Row) {
 			r.d.leaveLane(row.OrderKey, false)
 		}
 	}
+	if len(r.held) == 0 {
+		r.timer.Stop()
+	}
 	r.d.pump()
 }
 
@@ -100,6 +112,9 @@ func (d *dispatcher) unreserve(j *job) {
 func (r *reservation) committed(waiting []*driver.Row) {
 	d := r.d
 	var giveBack []*job
+	if r.timer != nil {
+		r.timer.Stop()
+	}
 	d.mu.Lock()
 	for row, j := range r.held {
 		delete(r.held, row)

@@ -45,12 +45,15 @@ type target struct {
 	// changes counts the reasons to read the target again, so that a reading
 	// that began before the last one does not count.
 	changes int
-	// wake is when the timer will mark the target ready.
-	wake      time.Time
-	timer     *time.Timer
-	pausedTil time.Time
-	inRing    bool
-	turn      int
+	// wake is when the timer will mark the target ready. moreDue tells that
+	// other rows may become due later, tookDue that a due retry was claimed
+	// since the store was last asked for the next one.
+	wake             time.Time
+	moreDue, tookDue bool
+	timer            *time.Timer
+	pausedTil        time.Time
+	inRing           bool
+	turn             int
 	// done counts ended requests since lastClaim, for the prefetch.
 	done      int
 	lastClaim time.Time
@@ -403,6 +406,14 @@ func (d *dispatcher) pumpAfter(wait time.Duration) {
 		d.pumpTimer = nil
 		d.pump()
 	})
+}
+
+// dueAt notes when a row of a target is due. Only the first such time is kept;
+// once that row is claimed, the store is asked for the next one. The
+// millisecond is for the database's clock, which counts in whole ones.
+func (d *dispatcher) dueAt(t *target, at, now time.Time) {
+	t.moreDue = true
+	d.wakeAt(t, at.Add(time.Millisecond), now)
 }
 
 // wakeAt brings a target back when it may send again, or when a row of its is
