@@ -22,11 +22,18 @@ const wide = 60 * time.Second
 // fixture is the path of the fixture plugin.
 var fixture string
 
+// envFixture hands the fixture's path to a test that runs in a process of its
+// own.
+const envFixture = "PLUGINHOST_TEST_FIXTURE"
+
 func TestMain(m *testing.M) {
 	os.Exit(buildAndRun(m))
 }
 
 func buildAndRun(m *testing.M) int {
+	if fixture = os.Getenv(envFixture); fixture != "" {
+		return m.Run() // a host in a process of its own, see TestHostProcess
+	}
 	dir, err := os.MkdirTemp("", "pluginhost-test")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

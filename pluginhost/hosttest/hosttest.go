@@ -116,7 +116,11 @@ func Start(t testing.TB, cfg Config) *Host {
 
 // runDir is a folder with a short path, as sockets need it.
 func runDir(t testing.TB) string {
-	dir, err := os.MkdirTemp("/tmp", "oh")
+	parent := os.TempDir()
+	if len(parent) > 30 { // macOS has a long one
+		parent = "/tmp"
+	}
+	dir, err := os.MkdirTemp(parent, "oh")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,137 @@
+package pluginhost_test
+
+import (
+	"encoding/json"
+	"strconv"
+	"testing"
+
+	"github.com/objecthost/objecthost/core/event"
+	"github.com/objecthost/objecthost/pluginhost"
+	"github.com/objecthost/objecthost/pluginhost/hosttest"
+	"github.com/objecthost/objecthost/pluginhost/sqlstore"
+	"github.com/objecthost/objecthost/services/data"
+)
+
+// notes counts what the fixture's event handler wrote about a record.
+func notes(t testing.TB, h *hosttest.Host, id string) int {
+	t.Helper()
+	page, err := h.Engine.Find(h.Context(), "fix_note", data.Query{Where: data.Eq("text", id)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(page.Records)
+}
+
+func noted(t testing.TB, h *hosttest.Host) string {
+	t.Helper()
+	e := &event.Event{Type: event.RecordCreated, Object: "fix_account", RecordID: "r" + strconv.Itoa(len(h.Log())), After: json.RawMessage(`{"name":"noted"}`)}
+	if err := h.Events.Append(h.Context(), e); err != nil {
+		t.Fatal(err)
+	}
+	return e.RecordID
+}
+
+// TestEventsAcrossDisable: while a plugin is off nothing is handled, afterwards
+// all of it, and once.
+func TestEventsAcrossDisable(t *testing.T) {
+	h := start(t, "", nil)
+	wantState(t, h, pluginhost.StateReady)
+	for range 3 {
+		if err := h.Manager.Restart(t.Context(), "fixture"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := noted(t, h)
+	eventually(t, "the note", func() bool { return notes(t, h, before) == 1 })
+	if err := h.Manager.Disable(t.Context(), "fixture"); err != nil {
+		t.Fatal(err)
+	}
+	during := noted(t, h)
+	made, err := h.Engine.Create(h.Context(), "fix_account", data.Record{"name": "refused"})
+	if err != nil || made.Record["checked"] != nil {
+		t.Errorf("a write while the plugin is disabled = %v, %v", made.Record, err)
+	}
+	if status, _ := h.Do(t, "GET", helloPath, nil); status != 503 {
+		t.Errorf("a route while disabled = %d", status)
+	}
+	if n := notes(t, h, during); n != 0 {
+		t.Errorf("%d notes while disabled", n)
+	}
+	if err := h.Manager.Enable(t.Context(), "fixture"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the note of meanwhile", func() bool { return notes(t, h, during) == 1 })
+	after := noted(t, h)
+	eventually(t, "the note of afterwards", func() bool { return notes(t, h, after) == 1 })
+	for _, id := range []string{before, during, after} {
+		if n := notes(t, h, id); n != 1 {
+			t.Errorf("%s was handled %d times", id, n)
+		}
+	}
+}
+
+// TestEventsSurviveACrash: what was not answered comes again.
+func TestEventsSurviveACrash(t *testing.T) {
+	h := start(t, "", nil)
+	s := wantState(t, h, pluginhost.StateReady)
+	kill(t, s.PID)
+	id := noted(t, h)
+	eventually(t, "the note", func() bool { return notes(t, h, id) == 1 })
+}
+
+func TestFailClosedHoldsWhileThePluginIsDown(t *testing.T) {
+	h := start(t, "exit", nil)
+	wantState(t, h, pluginhost.StateFailed)
+	if _, err := h.Engine.Create(h.Context(), "fix_account", data.Record{"name": "x"}); !data.IsCode(err, "PLUGIN_UNAVAILABLE") {
+		t.Errorf("fail closed = %v", err)
+	}
+	if _, err := h.Engine.Create(h.Context(), "fix_open", data.Record{"name": "x"}); err != nil {
+		t.Errorf("fail open = %v", err)
+	}
+}
+
+// BenchmarkEvents measures the way of an event from the log to the plugin.
+func BenchmarkEvents(b *testing.B) {
+	h := start(b, "", nil)
+	wantState(b, h, pluginhost.StateReady)
+	store := sqlstore.New(h.DB)
+	const batch = 500
+	run := 0
+	for b.Loop() {
+		run++
+		last := "last" + strconv.Itoa(run)
+		for i := range 10 {
+			events := make([]*event.Event, batch)
+			for j := range events {
+				events[j] = &event.Event{Type: event.RecordCreated, Object: "fix_account", RecordID: "r", After: json.RawMessage(`{"name":"counted"}`)}
+			}
+			if i == 9 {
+				events[batch-1].RecordID, events[batch-1].After = last, json.RawMessage(`{"name":"last"}`)
+			}
+			if err := h.Events.Append(h.Context(), events...); err != nil {
+				b.Fatal(err)
+			}
+		}
+		eventually(b, "the last event", func() bool {
+			value, _, err := store.Value(b.Context(), "fixture", "last")
+			return err == nil && string(value) == last
+		})
+	}
+	b.ReportMetric(float64(run*10*batch)/b.Elapsed().Seconds(), "events/s")
+}
+
+// BenchmarkBeforeHook measures writes with a hook in another process; compare
+// with writes of an object without one.
+func BenchmarkBeforeHook(b *testing.B) {
+	h := start(b, "", nil)
+	wantState(b, h, pluginhost.StateReady)
+	for _, object := range []string{"fix_note", "fix_account"} {
+		b.Run(object, func(b *testing.B) {
+			for b.Loop() {
+				if _, err := h.Engine.Create(h.Context(), object, data.Record{"name": "Ada"}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

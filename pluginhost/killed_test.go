@@ -1,0 +1,68 @@
+package pluginhost_test
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/objecthost/objecthost/pluginhost"
+)
+
+// TestHostProcess is the host that TestKilledHost kills. Run by itself it has
+// nothing to do.
+func TestHostProcess(t *testing.T) {
+	mode, ok := os.LookupEnv("PLUGINHOST_TEST_MODE")
+	if !ok {
+		return
+	}
+	h := start(t, mode, nil)
+	fmt.Printf("plugin %d\n", wantState(t, h, pluginhost.StateReady).PID)
+	select {}
+}
+
+// TestKilledHost: nothing outlives a host that is killed by SIGKILL, whatever
+// the plugin is doing.
+func TestKilledHost(t *testing.T) {
+	for _, mode := range []string{"", "flood", "hang-stop", "stopped"} {
+		t.Run("mode "+mode, func(t *testing.T) {
+			t.Parallel()
+			// The host cannot remove its folders; they lie in one of ours.
+			temp, err := os.MkdirTemp("", "killed")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = os.RemoveAll(temp) })
+			host := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestHostProcess$")
+			host.Env = append(os.Environ(), envFixture+"="+fixture, "PLUGINHOST_TEST_MODE="+strings.TrimPrefix(mode, "stopped"), "TMPDIR="+temp)
+			out, err := host.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := host.Start(); err != nil {
+				t.Fatal(err)
+			}
+			var pid int
+			lines := bufio.NewScanner(out)
+			for pid == 0 && lines.Scan() {
+				_, _ = fmt.Sscanf(lines.Text(), "plugin %d", &pid)
+			}
+			if pid == 0 || !alive(pid) {
+				t.Fatalf("the plugin's process %d does not run", pid)
+			}
+			if mode == "stopped" {
+				if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := host.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			_ = host.Wait() // killed, as it says
+			eventually(t, "the end of the plugin", func() bool { return !alive(pid) })
+		})
+	}
+}
