@@ -214,9 +214,10 @@ func (w *walk) execute(ctx context.Context, f *frame, n *compiledNode, number in
 	if err != nil {
 		return w.fail(ctx, f, n, number, Result{}, nodeError(n, err))
 	}
+	bounded := ctx
 	if n.TimeoutMs > 0 && n.typ.container == nil {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, time.Duration(n.TimeoutMs)*time.Millisecond, fmt.Errorf("timeout after %dms", n.TimeoutMs))
+		bounded, cancel = context.WithTimeoutCause(ctx, time.Duration(n.TimeoutMs)*time.Millisecond, fmt.Errorf("timeout after %dms", n.TimeoutMs))
 		defer cancel()
 	}
 	if n.typ.container != nil {
@@ -236,7 +237,7 @@ func (w *walk) execute(ctx context.Context, f *frame, n *compiledNode, number in
 		NodeID: n.ID, Iteration: w.st.Executions[w.key(n)], Retry: w.st.Retries[w.key(n)],
 		Config: config, Node: n.Node, OrganizationID: w.row.OrganizationID, walk: w,
 	}}
-	return ex.run(w.as(ctx), ctx)
+	return ex.run(w.as(bounded), ctx)
 }
 
 // nodeError sorts out an error of a node.
