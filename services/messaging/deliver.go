@@ -120,11 +120,10 @@ func (c *targetConfig) openHeaders(s *Service, sealed string) (map[string]string
 const maxCachedHeaders = 16
 
 // loadPayload reads a payload that was too big to be claimed with its row. It
-// fails when that cannot be done before the time at which the row must have
-// started.
+// fails when that takes so long that the request could outlast its claim.
 func (d *dispatcher) loadPayload(j *job) (body []byte, free func(), err error) {
 	size := min(int64(j.row.PayloadSize), bigPayloads)
-	ctx, cancel := context.WithDeadline(d.sendCtx, j.sendBy)
+	ctx, cancel := context.WithDeadline(d.sendCtx, j.sendBy.Add(d.cfg.ClaimMargin/2))
 	defer cancel()
 	if err := d.payloadSem.Acquire(ctx, size); err != nil {
 		return nil, nil, err
