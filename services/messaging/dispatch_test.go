@@ -732,7 +732,7 @@ func TestRedeliverSendsTheSameBytesAgain(t *testing.T) {
 	})
 }
 
-func TestBigPayloadsAreReadWhenTheyAreSent(t *testing.T) {
+func TestCase_BOD_11_BigPayloadsAreReadWhenTheyAreSent(t *testing.T) {
 	t.Parallel()
 	storagetest.EachDialect(t, func(t *testing.T, db *storage.DB) {
 		b := setup(t, db)
