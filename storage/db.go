@@ -107,6 +107,16 @@ func (db *DB) Lock(ctx context.Context) (release func() error, err error) {
 	return sync.OnceValue(give), nil
 }
 
+// Hot marks the arguments of a statement that runs often and whose text is
+// constant: the database then plans it once per connection where it can. Use
+// it as db.Write(ctx).QueryContext(ctx, text, db.Hot(args...)...).
+func (db *DB) Hot(args ...any) []any {
+	if hot, ok := db.driver.(interface{ Hot(args []any) []any }); ok {
+		return hot.Hot(args)
+	}
+	return args
+}
+
 // NowSQL is an SQL expression for the database's clock in milliseconds since
 // 1970, a whole number. It moves on inside a transaction.
 func (db *DB) NowSQL() string { return db.driver.NowSQL() }

@@ -1,6 +1,6 @@
 // Package postgres is storage's driver for PostgreSQL, through pgx. It keeps
-// no session state and names no statements, so that it works behind a pooler
-// in transaction mode.
+// no session state and, where a pooler may share the session, names no
+// statements, so that it works behind one in transaction mode.
 package postgres
 
 import (
@@ -24,7 +24,12 @@ import (
 )
 
 // Driver implements storage.Driver on one pool.
-type Driver struct{ pool *sql.DB }
+type Driver struct {
+	pool *sql.DB
+	// direct tells that connections lead to the server itself, so that
+	// prepared statements stay where they were prepared.
+	direct bool
+}
 
 var _ storage.Driver = (*Driver)(nil)
 
@@ -43,7 +48,7 @@ func Open(ctx context.Context, dsn string, cfg storage.Config) (*storage.DB, err
 		return nil, fmt.Errorf("storage: parse the Postgres DSN: %w", err)
 	}
 	pc.DefaultQueryExecMode = pgx.QueryExecModeExec
-	pc.StatementCacheCapacity, pc.DescriptionCacheCapacity = 0, 0
+	pc.StatementCacheCapacity, pc.DescriptionCacheCapacity = hotStatements, 0
 	if pc.ConnectTimeout == 0 {
 		pc.ConnectTimeout = cfg.ConnectTimeout
 	}
@@ -62,7 +67,43 @@ func Open(ctx context.Context, dsn string, cfg storage.Config) (*storage.DB, err
 		_ = db.Close()
 		return nil, fmt.Errorf("storage: connect to Postgres: %w", err)
 	}
+	if d.direct, err = isDirect(ctx, d.pool); err != nil {
+		_ = db.Close()
+		return nil, fmt.Errorf("storage: connect to Postgres: %w", err)
+	}
 	return db, nil
+}
+
+// hotStatements is the number of prepared statements that a connection keeps.
+const hotStatements = 64
+
+// isDirect tells whether the process that answers is the one that the server
+// named when the connection began. A pooler makes up a number of its own.
+func isDirect(ctx context.Context, pool *sql.DB) (direct bool, err error) {
+	conn, err := pool.Conn(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer conn.Close()
+	err = conn.Raw(func(raw any) error {
+		c := raw.(*stdlib.Conn).Conn()
+		var pid uint32
+		if err := c.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&pid); err != nil {
+			return err
+		}
+		direct = pid == c.PgConn().PID()
+		return nil
+	})
+	return direct, err
+}
+
+// Hot has a statement prepared once per connection, unless a pooler stands in
+// between. See [storage.DB.Hot].
+func (d *Driver) Hot(args []any) []any {
+	if !d.direct {
+		return args
+	}
+	return append([]any{pgx.QueryExecModeCacheStatement}, args...)
 }
 
 // Dialect implements storage.Driver.
