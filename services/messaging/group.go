@@ -8,12 +8,17 @@ import (
 	"github.com/objecthost/objecthost/services/messaging/driver"
 )
 
-// groupTimeout bounds one group commit.
-const groupTimeout = 30 * time.Second
+const (
+	// groupTimeout bounds one group commit.
+	groupTimeout = 30 * time.Second
+	// groupLinger is how long a commit waits for the callers that shared the
+	// last one, which are likely to come again.
+	groupLinger = time.Millisecond
+)
 
 // groupCommitter lets goroutines that enqueue outside a transaction share
-// commits. While one commit runs, later calls gather for the next, so that
-// there is no waiting when there is no load and few commits when there is.
+// commits. While one commit runs, later calls gather for the next, so that a
+// lone caller never waits and many share few commits.
 type groupCommitter struct {
 	s *Service
 
@@ -55,11 +60,16 @@ func (g *groupCommitter) submit(ctx context.Context, rows []*driver.Row) ([]Enqu
 }
 
 func (g *groupCommitter) run() {
+	shared := false
 	for {
+		if shared {
+			time.Sleep(groupLinger)
+		}
 		batch := g.take()
 		if batch == nil {
 			return
 		}
+		shared = len(batch) > 1
 		ctx, cancel := context.WithTimeout(context.Background(), groupTimeout)
 		g.commit(ctx, batch)
 		cancel()

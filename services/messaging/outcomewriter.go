@@ -25,6 +25,10 @@ const (
 	failingLimit = 5 * 24 * time.Hour
 	// saveTimeout bounds one attempt to save a batch.
 	saveTimeout = 30 * time.Second
+	// outcomeLinger is how long a batch waits for more outcomes under load:
+	// when the one before held at least lingerFrom.
+	outcomeLinger = 3 * time.Millisecond
+	lingerFrom    = 8
 )
 
 // item is an outcome on its way into the store.
@@ -36,8 +40,9 @@ type item struct {
 }
 
 // outcomeWriter saves outcomes in batches. While one batch is being saved the
-// next gathers, so that there is no waiting when there is no load and one
-// statement for hundreds of outcomes when there is. It keeps outcomes through
+// next gathers, and under load for a moment longer, so that there is no waiting
+// when there is no load and one statement for hundreds of outcomes when there
+// is. It keeps outcomes through
 // a loss of the store, until they are saved or their claims are.
 type outcomeWriter struct {
 	d *dispatcher
@@ -93,9 +98,14 @@ func (w *outcomeWriter) stop(ctx context.Context) error {
 
 func (w *outcomeWriter) run() {
 	defer close(w.stopped)
+	last := 0
 	for range w.kick {
 		for {
+			if last >= lingerFrom && !sleep(w.ctx, outcomeLinger) {
+				return
+			}
 			batch, closed := w.take()
+			last = len(batch)
 			if len(batch) == 0 {
 				if closed {
 					return

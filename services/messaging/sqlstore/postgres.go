@@ -29,9 +29,10 @@ const unblocked = `(NOT d.block_on_retry OR NOT EXISTS (SELECT 1 FROM sys_http_d
 // inTurn is the condition for a first attempt where other processes send too:
 // an earlier row of its ordering key that is in flight elsewhere, perhaps in a
 // process that has died, goes first. Rows in flight here keep their order in
-// the dispatcher.
+// the dispatcher. OFFSET 0 keeps the planner from making a join of it, which
+// would read all rows in flight for each candidate.
 const inTurn = `NOT EXISTS (SELECT 1 FROM sys_http_delivery e
-	WHERE e.status = 'in_flight' AND e.order_key = d.order_key AND e.order_seq < d.order_seq AND e.claimed_by <> $4)`
+	WHERE e.status = 'in_flight' AND e.order_key = d.order_key AND e.order_seq < d.order_seq AND e.claimed_by <> $4 OFFSET 0)`
 
 // postgres holds the statements over arrays. They are constant text, so that
 // the server sees few of them.
@@ -77,7 +78,7 @@ func (p *postgres) insert(ctx context.Context, rows []*driver.Row, hold time.Dur
 	number := func(of func(*driver.Row) int64) []int64 { return columnOf(rows, of) }
 	flag := func(of func(*driver.Row) bool) []bool { return columnOf(rows, of) }
 	type row = driver.Row
-	found, err := p.s.db.Write(ctx).QueryContext(ctx, p.insertSQL,
+	found, err := p.s.db.Write(ctx).QueryContext(ctx, p.insertSQL, p.s.db.Hot(
 		column(func(r *row) string { return r.ID }), column(func(r *row) string { return r.Source }),
 		column(func(r *row) string { return r.RefID }), column(func(r *row) string { return r.TargetKey }),
 		number(func(r *row) int64 { return r.TargetID }), column(func(r *row) string { return r.DedupKey }),
@@ -92,7 +93,7 @@ func (p *postgres) insert(ctx context.Context, rows []*driver.Row, hold time.Dur
 		flag(func(r *row) bool { return r.NotifyFinished }), number(func(r *row) int64 { return r.ExpiresAt }),
 		column(func(r *row) string { return r.EventID }), column(func(r *row) string { return r.RunID }),
 		column(func(r *row) string { return r.StepID }), column(func(r *row) string { return r.OrganizationID }),
-		hold.Milliseconds())
+		hold.Milliseconds())...)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +118,9 @@ func columnOf[R, T any](rows []R, of func(R) T) []T {
 	return out
 }
 
-// pgClaim reads the clock once in front: as a part of the scan it would be
+// pgClaim locks the rows that it picks, so that the update need not look at
+// their status again: with that condition the planner reads the whole due
+// index. It reads the clock once in front: as a part of the scan it would be
 // asked for every row, and could not bound the index.
 const pgClaim = `
 WITH clock AS MATERIALIZED (SELECT {now} AS now), picked AS (
@@ -137,15 +140,15 @@ WITH clock AS MATERIALIZED (SELECT {now} AS now), picked AS (
 )
 UPDATE sys_http_delivery d SET status = 'in_flight', claimed_by = $4, claim_token = $5, claimed_at = clock.now,
     claim_expires_at = clock.now + d.timeout_ms + $6::bigint, updated_at = clock.now
-FROM picked, clock, sys_http_target h WHERE d.id = picked.id AND d.status = 'pending' AND h.number = d.target_id
+FROM picked, clock, sys_http_target h WHERE d.id = picked.id AND h.number = d.target_id
 RETURNING ` + claimColumns + `, h.version`
 
 func (p *postgres) claim(ctx context.Context, req driver.ClaimRequest) ([]*driver.Row, error) {
-	rows, err := p.s.db.Write(ctx).QueryContext(ctx, p.claimSQL,
+	rows, err := p.s.db.Write(ctx).QueryContext(ctx, p.claimSQL, p.s.db.Hot(
 		columnOf(req.Wants, func(w driver.Want) int64 { return w.TargetID }),
 		columnOf(req.Wants, func(w driver.Want) int64 { return int64(w.First) }),
 		columnOf(req.Wants, func(w driver.Want) int64 { return int64(w.Retry) }),
-		req.Node, req.Token, req.Hold.Milliseconds())
+		req.Node, req.Token, req.Hold.Milliseconds())...)
 	if err != nil {
 		return nil, err
 	}
@@ -208,7 +211,7 @@ func (p *postgres) record(ctx context.Context, outcomes []driver.Outcome) (map[s
 		}
 	}
 	args := append(outcomeArrays(outcomes), attemptArrays(attempts)...)
-	rows, err := p.s.db.Write(ctx).QueryContext(ctx, p.saveSQL, args...)
+	rows, err := p.s.db.Write(ctx).QueryContext(ctx, p.saveSQL, p.s.db.Hot(args...)...)
 	if err != nil {
 		return nil, err
 	}
