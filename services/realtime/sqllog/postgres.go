@@ -54,8 +54,8 @@ func (p *postgres) Append(ctx context.Context, events []*event.Event, at int64) 
 			text[c][i] = s
 		}
 	}
-	rows, err := p.db.Write(ctx).QueryContext(ctx, appendSQL, partition, text[0], text[1], text[2], text[3], matched,
-		text[4], text[5], text[6], text[7], text[8], at, occurred)
+	rows, err := p.db.Write(ctx).QueryContext(ctx, appendSQL, p.db.Hot(partition, text[0], text[1], text[2], text[3], matched,
+		text[4], text[5], text[6], text[7], text[8], at, occurred)...)
 	if err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func (p *postgres) view(ctx context.Context) (view, error) {
 	var own sql.NullString
 	var v view
 	err := p.db.Write(ctx).QueryRowContext(ctx, `SELECT pg_current_snapshot()::text, pg_current_xact_id_if_assigned()::text,
-		CASE WHEN is_called THEN last_value ELSE 0 END FROM sys_event_sequence`).Scan(&text, &own, &v.last)
+		CASE WHEN is_called THEN last_value ELSE 0 END FROM sys_event_sequence`, p.db.Hot()...).Scan(&text, &own, &v.last)
 	if err != nil {
 		return v, err
 	}
@@ -228,7 +228,7 @@ const (
 func (p *postgres) read(ctx context.Context, pos position, d delta, q driver.Query) ([]*event.Event, error) {
 	var events []*event.Event
 	if late, n := pos.late(d.target); n > 0 && d.cursor < pos.floor {
-		rows, err := p.db.Write(ctx).QueryContext(ctx, lateSQL, q.Limit, q.First, q.Last, d.cursor, pos.floor, late)
+		rows, err := p.db.Write(ctx).QueryContext(ctx, lateSQL, p.db.Hot(q.Limit, q.First, q.Last, d.cursor, pos.floor, late)...)
 		if err != nil {
 			return nil, err
 		}
@@ -240,8 +240,8 @@ func (p *postgres) read(ctx context.Context, pos position, d delta, q driver.Que
 	if len(events) == q.Limit || after >= d.ceiling {
 		return events, nil
 	}
-	rows, err := p.db.Write(ctx).QueryContext(ctx, freshSQL, q.Limit-len(events), q.First, q.Last, after, d.ceiling,
-		pos.base.String(), d.target.String())
+	rows, err := p.db.Write(ctx).QueryContext(ctx, freshSQL, p.db.Hot(q.Limit-len(events), q.First, q.Last, after, d.ceiling,
+		pos.base.String(), d.target.String())...)
 	if err != nil {
 		return nil, err
 	}

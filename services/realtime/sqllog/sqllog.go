@@ -139,7 +139,7 @@ func (l *Log) Insert(ctx context.Context, r driver.Range) (bool, error) {
 func (l *Log) Lock(ctx context.Context, consumer string, first int) (driver.Range, error) {
 	var column string
 	r, err := scanRange(l.db.Write(ctx).QueryRowContext(ctx, l.bind(`SELECT `+rangeColumns+l.lockColumn()+` FROM sys_event_consumer
-		WHERE name = $1 AND first_partition = $2`+l.lockClause()), consumer, first), &column)
+		WHERE name = $1 AND first_partition = $2`+l.lockClause()), l.db.Hot(consumer, first)...), &column)
 	if errors.Is(err, sql.ErrNoRows) {
 		return r, driver.ErrNoRange
 	}
@@ -153,7 +153,7 @@ func (l *Log) Lock(ctx context.Context, consumer string, first int) (driver.Rang
 func (l *Log) Save(ctx context.Context, r driver.Range) error {
 	_, err := l.db.Write(ctx).ExecContext(ctx, l.bind(`UPDATE sys_event_consumer SET last_partition = $3, position = $4, enabled = $5,
 		failure_event_id = $6, failure_sequence = $7, failure_attempts = $8, failure_error = $9, failure_since = $10, updated_at = $11
-		WHERE name = $1 AND first_partition = $2`), rangeValues(r)...)
+		WHERE name = $1 AND first_partition = $2`), l.db.Hot(rangeValues(r)...)...)
 	return err
 }
 
