@@ -14,6 +14,7 @@ import (
 	"github.com/objecthost/objecthost/cmd/host/internal/settings"
 	"github.com/objecthost/objecthost/core"
 	"github.com/objecthost/objecthost/core/identity"
+	"github.com/objecthost/objecthost/pluginhost"
 	"github.com/objecthost/objecthost/plugins/webhooks"
 	"github.com/objecthost/objecthost/services/auth"
 	authdriver "github.com/objecthost/objecthost/services/auth/driver"
@@ -41,6 +42,7 @@ var hostSet = wire.NewSet(
 	restConfig, rest.NewPlugin,
 	webhookConfig, webhooks.NewPlugin,
 	automationConfig, automation.NewPlugin,
+	pluginManager,
 	newKernel, wire.Struct(new(host), "*"),
 )
 
@@ -128,9 +130,21 @@ func automationConfig(cfg settings.Settings, db *storage.DB, keys *seal.Keyring)
 	return automation.Config{Sealer: keys, Dir: cfg.Flows, Exclusive: db.Dialect() == storage.SQLite}
 }
 
+// pluginManager finds the plugins that run in processes of their own; nil when
+// the settings name no folder.
+func pluginManager(cfg settings.Settings, db *storage.DB) (*pluginhost.Manager, error) {
+	if cfg.PluginDir == "" {
+		return nil, nil
+	}
+	// A plugin gets half of the grace time, so that the host's own work has
+	// some left.
+	return pluginhost.New(db, pluginhost.Config{Dir: cfg.PluginDir, RunDir: cfg.PluginRun, Dev: cfg.PluginsDev, StopGrace: cfg.Grace / 2})
+}
+
 // newKernel puts the plugins into a kernel, which orders them itself.
 func newKernel(cfg settings.Settings, log *slog.Logger, events *realtime.Plugin, outbox *messaging.Plugin, access *auth.Plugin,
 	engine *data.Plugin, server *rest.Plugin, hooks *webhooks.Plugin, flows *automation.Plugin,
+	manager *pluginhost.Manager,
 ) (*core.Kernel, error) {
 	kernel := core.New(core.Config{
 		Logger: log, PluginConfig: cfg.Plugins, Validator: &pluginconfig.Validator{File: cfg.File},
@@ -140,6 +154,11 @@ func newKernel(cfg settings.Settings, log *slog.Logger, events *realtime.Plugin,
 	})
 	if err := kernel.Use(events, outbox, access, engine, server, hooks, flows); err != nil {
 		return nil, err
+	}
+	if manager != nil {
+		if err := kernel.Use(manager.Plugins()...); err != nil {
+			return nil, err
+		}
 	}
 	return kernel, checkConfigured(cfg, kernel)
 }

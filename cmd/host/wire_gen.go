@@ -85,7 +85,12 @@ func newHost(ctx context.Context, cfg settings.Settings, out console) (*host, fu
 	}
 	config6 := automationConfig(cfg, db, keyring)
 	automationPlugin := automation.NewPlugin(db, config6)
-	kernel, err := newKernel(cfg, logger, plugin, messagingPlugin, plugin2, plugin3, restPlugin, webhooksPlugin, automationPlugin)
+	manager, err := pluginManager(cfg, db)
+	if err != nil {
+		cleanup()
+		return nil, nil, err
+	}
+	kernel, err := newKernel(cfg, logger, plugin, messagingPlugin, plugin2, plugin3, restPlugin, webhooksPlugin, automationPlugin, manager)
 	if err != nil {
 		cleanup()
 		return nil, nil, err

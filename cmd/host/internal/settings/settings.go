@@ -2,9 +2,9 @@
 // environment and the command line, in this order of growing weight.
 //
 // One name serves all three: the setting egress-allow is the key egress-allow
-// of the file, the variable HOST_EGRESS_ALLOW, and the flag --egress-allow. The
-// key plugins, which holds the configuration of plugins by their ID, stands in
-// the file only.
+// of the file, the variable HOST_EGRESS_ALLOW, and the flag --egress-allow. There
+// is one exception: in the file the key plugins holds the configuration of
+// plugins by their ID; as a variable and a flag it names the folder of plugins.
 package settings
 
 import (
@@ -39,6 +39,11 @@ type Settings struct {
 	Listen string
 	// Objects, Webhooks and Flows are folders with definitions, "" for none.
 	Objects, Webhooks, Flows string
+	// PluginDir is the folder of plugins that run in processes of their own, ""
+	// for none, and PluginRun where their processes have their sockets.
+	PluginDir, PluginRun string
+	// PluginsDev runs plugins that are not signed or not in the lock file.
+	PluginsDev bool
 	// EgressAllow lists the CIDR ranges and host names that outbound requests
 	// may reach although they are refused by default.
 	EgressAllow []string
@@ -108,6 +113,12 @@ func All() []Setting {
 			set: func(s *Settings, v []string) error { s.Webhooks = v[0]; return checkFolder(v[0]) }},
 		{Name: "flows", Kind: Text, Usage: "folder with flow definitions (*.json, *.yaml)",
 			set: func(s *Settings, v []string) error { s.Flows = v[0]; return checkFolder(v[0]) }},
+		{Name: "plugins", Kind: Text, Usage: "folder of plugins that run in processes of their own; in the file the key plugins is their configuration",
+			set: func(s *Settings, v []string) error { s.PluginDir = v[0]; return checkFolder(v[0]) }},
+		{Name: "plugins-run", Kind: Text, Usage: "folder with a short path for the sockets of plugins (default .run in the folder of plugins)",
+			set: func(s *Settings, v []string) error { s.PluginRun = v[0]; return nil }},
+		{Name: "plugins-dev", Default: "false", Kind: Switch, Usage: "run plugins that are not signed or not installed, and grant what they request",
+			set: func(s *Settings, v []string) (err error) { s.PluginsDev, err = parseSwitch(v[0]); return err }},
 		{Name: "egress-allow", Kind: List, Usage: "CIDR range or host name that webhooks may call although it is internal; repeatable",
 			set: func(s *Settings, v []string) error { s.EgressAllow = v; return checkEgress(v) }},
 		{Name: "https-only", Default: "false", Kind: Switch, Usage: "refuse webhook URLs that are not https",
