@@ -57,7 +57,7 @@ func (p *Plugin) Manifest() core.Manifest {
 				{Name: PermissionCancel, Description: "Cancel waiting HTTP deliveries"},
 				{Name: PermissionReadPayload, Description: "Read the bodies of HTTP deliveries and of their answers"},
 			},
-			Routes: []core.Route{
+			Routes: append(p.bulkRoutes(), []core.Route{
 				{
 					Method: http.MethodPost, Pattern: "/api/v1/deliveries/{id}/cancel", Permission: PermissionCancel,
 					Summary: "Cancel a waiting delivery", Handler: http.HandlerFunc(p.cancel),
@@ -66,7 +66,7 @@ func (p *Plugin) Manifest() core.Manifest {
 					Method: http.MethodGet, Pattern: "/api/v1/deliveries/{id}/attempts",
 					Summary: "List the attempts of a delivery", Handler: http.HandlerFunc(p.attempts),
 				},
-			},
+			}...),
 		},
 	}
 }

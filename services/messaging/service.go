@@ -21,6 +21,7 @@ type Service struct {
 	sender   *Sender
 	dispatch *dispatcher
 	group    *groupCommitter
+	jobs     *jobRunner
 
 	mu      sync.Mutex
 	targets map[driver.TargetKey]int64 // ids of committed targets
@@ -42,16 +43,24 @@ func New(cfg Config) (*Service, error) {
 	}
 	s.dispatch = newDispatcher(s)
 	s.group = newGroupCommitter(s)
+	s.jobs = newJobRunner(s)
 	return s, nil
 }
 
 // Start begins to send. It returns an error when the store does not answer.
-func (s *Service) Start(ctx context.Context) error { return s.dispatch.start(ctx) }
+func (s *Service) Start(ctx context.Context) error {
+	if err := s.dispatch.start(ctx); err != nil {
+		return err
+	}
+	s.jobs.start(ctx)
+	return nil
+}
 
 // Stop takes no more claims, lets requests in flight finish until ctx ends,
 // saves what was answered and gives the rest back as pending. It is safe to
 // call twice and without Start.
 func (s *Service) Stop(ctx context.Context) error {
+	s.jobs.stop()
 	err := s.dispatch.stop(ctx)
 	s.sender.Close()
 	return err
