@@ -140,7 +140,8 @@ func (r records) Get(_ context.Context, object, id string) (pluginsdk.Record, er
 func (r records) Create(_ context.Context, object string, values pluginsdk.Record) (pluginsdk.Record, error) {
 	r.h.mu.Lock()
 	defer r.h.mu.Unlock()
-	return maps.Clone(r.h.records[object][r.h.put(object, values)]), nil
+	id := r.h.put(object, values) // which may make the object's map
+	return maps.Clone(r.h.records[object][id]), nil
 }
 
 func (r records) Update(_ context.Context, object, id string, values pluginsdk.Record, _ string) (pluginsdk.Record, error) {
@@ -204,7 +205,8 @@ func (r records) step(s pluginsdk.Step, done []pluginsdk.Record) (pluginsdk.Reco
 	}
 	switch s.Action {
 	case pluginsdk.OpCreate:
-		return maps.Clone(r.h.records[s.Object][r.h.put(s.Object, values)]), nil
+		id := r.h.put(s.Object, values)
+		return maps.Clone(r.h.records[s.Object][id]), nil
 	case pluginsdk.OpUpdate:
 		return r.update(s.Object, s.ID, values)
 	case pluginsdk.OpDelete:
