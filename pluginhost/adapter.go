@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -28,7 +29,7 @@ var needed = []string{PluginID, data.PluginID, realtime.PluginID, messaging.Plug
 type adapter struct {
 	manager *Manager
 	bundle  *bundle.Bundle
-	entry   bundle.Entry
+	entry   atomic.Pointer[bundle.Entry]
 	log     *slog.Logger
 	logs    *pluginLog
 	policy  *policy
@@ -36,6 +37,7 @@ type adapter struct {
 	sup     *supervisor
 	meter   meter
 	off     atomic.Bool
+	version atomic.Pointer[string] // of the generation that was started last
 	config  json.RawMessage
 
 	mu sync.Mutex // one of enable, disable, restart at a time
@@ -49,7 +51,8 @@ var (
 )
 
 func newAdapter(m *Manager, b *bundle.Bundle, e bundle.Entry) *adapter {
-	a := &adapter{manager: m, bundle: b, entry: e}
+	a := &adapter{manager: m, bundle: b}
+	a.entry.Store(&e)
 	a.off.Store(!e.Enabled)
 	a.setLog(slog.New(slog.DiscardHandler))
 	a.policy = newPolicy(a.log, b.Manifest.Capabilities, e.Grants)
@@ -181,8 +184,8 @@ func (a *adapter) reload() error {
 		return err
 	}
 	if e, ok := lock[a.bundle.Manifest.Name]; ok {
-		a.entry = e
-		a.policy.set(a.bundle.Manifest.Capabilities, e.Grants)
+		a.entry.Store(&e)
+		a.policy.grant(e.Grants)
 	}
 	return nil
 }
@@ -199,16 +202,24 @@ func (e *LockError) Error() string {
 	return fmt.Sprintf("pluginhost: plugin %s has the manifest %s, the lock file says %s: install it again", e.Plugin, e.Got, e.Want)
 }
 
-// verify reads the bundle anew and checks the signature and the lock. The
-// contributions are those that the host was booted with.
+// HostRestartError is a new version of a plugin that contributes other things
+// than the host was booted with.
+type HostRestartError struct{ Plugin, Version string }
+
+func (e *HostRestartError) Error() string {
+	return fmt.Sprintf("pluginhost: version %s of plugin %s contributes other things than the one that the host was started with: restart the host", e.Version, e.Plugin)
+}
+
+// verify reads the bundle anew and checks the signature and the lock, and that
+// hooks, routes, events and services are those that the host was booted with.
 func (a *adapter) verify() (*bundle.Bundle, error) {
 	b, err := bundle.Open(a.bundle.Dir)
 	if err != nil {
 		return nil, err
 	}
 	cfg := a.manager.cfg
-	if b.Digest != a.entry.Digest && (!cfg.Dev || a.entry.Digest != "") {
-		return nil, &LockError{Plugin: a.bundle.Manifest.Name, Want: a.entry.Digest, Got: b.Digest}
+	if want := a.entry.Load().Digest; b.Digest != want && !cfg.Dev {
+		return nil, &LockError{Plugin: a.bundle.Manifest.Name, Want: want, Got: b.Digest}
 	}
 	trust, err := bundle.LoadTrust(TrustDir(cfg.Dir))
 	if err != nil {
@@ -216,6 +227,9 @@ func (a *adapter) verify() (*bundle.Bundle, error) {
 	}
 	if _, err := b.Verify(trust); err != nil && !cfg.Dev {
 		return nil, err
+	}
+	if !reflect.DeepEqual(b.Manifest.Contributes, a.bundle.Manifest.Contributes) || b.Manifest.ID != a.bundle.Manifest.ID {
+		return nil, &HostRestartError{Plugin: b.Manifest.Name, Version: b.Manifest.Version}
 	}
 	return b, nil
 }
@@ -226,6 +240,8 @@ func (a *adapter) launch(ctx context.Context, generation int, step func(State)) 
 	if err != nil {
 		return nil, permanentError{err}
 	}
+	a.policy.request(b.Manifest.Capabilities)
+	a.version.Store(&b.Manifest.Version)
 	a.logs.begin()
 	i, err := startInstance(ctx, instanceSpec{
 		bundle: b, runDir: a.manager.cfg.RunDir, env: a.manager.cfg.environment(), limits: a.manager.cfg.Limits,
@@ -250,7 +266,10 @@ func (a *adapter) target() (guest, error) {
 
 func (a *adapter) status() Status {
 	m := a.bundle.Manifest
-	s := Status{Name: m.Name, ID: m.ID, Version: m.Version, KeyID: a.entry.KeyID, State: StateInstalled, Denied: a.policy.counts()}
+	s := Status{Name: m.Name, ID: m.ID, Version: m.Version, KeyID: a.entry.Load().KeyID, State: StateInstalled, Denied: a.policy.counts()}
+	if v := a.version.Load(); v != nil {
+		s.Version = *v
+	}
 	if a.sup == nil {
 		return s
 	}

@@ -110,11 +110,17 @@ func (p *policy) counts() map[string]int64 {
 	return maps.Clone(p.denied)
 }
 
-// set replaces the grants.
-func (p *policy) set(requested, granted bundle.Capabilities) {
+// grant replaces what is granted, request what is requested.
+func (p *policy) grant(c bundle.Capabilities) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.requested, p.granted = requested, granted
+	p.granted = c
+}
+
+func (p *policy) request(c bundle.Capabilities) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.requested = c
 }
 
 // asHost is ctx in the name of the host.

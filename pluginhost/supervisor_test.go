@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -38,21 +39,24 @@ func TestBackoffAndBreaker(t *testing.T) {
 type fake struct {
 	ended   chan struct{}
 	err     error
-	problem string
-	silent  bool
-	stops   int
+	problem atomic.Pointer[string]
+	silent  atomic.Bool
+	stops   atomic.Int32
 }
 
 func (f *fake) done() <-chan struct{} { return f.ended }
 func (f *fake) fault() error          { return f.err }
-func (f *fake) stop(time.Duration)    { f.stops++ }
+func (f *fake) stop(time.Duration)    { f.stops.Add(1) }
 
 func (f *fake) health(ctx context.Context) (string, error) {
-	if f.silent {
+	if f.silent.Load() {
 		<-ctx.Done()
 		return "", ctx.Err()
 	}
-	return f.problem, nil
+	if p := f.problem.Load(); p != nil {
+		return *p, nil
+	}
+	return "", nil
 }
 
 // stage launches fakes and remembers them.
@@ -71,6 +75,12 @@ func (s *stage) launch(context.Context, int, func(State)) (running, error) {
 	f := &fake{ended: make(chan struct{}), err: errors.New("fell over")}
 	s.all = append(s.all, f)
 	return f, nil
+}
+
+func (s *stage) at(i int) *fake {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.all[i]
 }
 
 func (s *stage) supervisor() *supervisor {
@@ -98,7 +108,7 @@ func TestSupervisorRestartsUntilTheBreakerOpens(t *testing.T) {
 			if st := states(sup); st.State != StateReady || st.Generation != i+1 || st.Restarts != i {
 				t.Fatalf("round %d: %+v", i, st)
 			}
-			close(s.all[i].ended)
+			close(s.at(i).ended)
 			synctest.Wait()
 			if i < 2 {
 				st := states(sup)
@@ -126,8 +136,8 @@ func TestSupervisorRestartsUntilTheBreakerOpens(t *testing.T) {
 			t.Errorf("stopped: %+v", st)
 		}
 		for i, f := range s.all {
-			if f.stops != 1 {
-				t.Errorf("generation %d was stopped %d times", i+1, f.stops)
+			if f.stops.Load() != 1 {
+				t.Errorf("generation %d was stopped %d times", i+1, f.stops.Load())
 			}
 		}
 	})
@@ -139,19 +149,20 @@ func TestSupervisorKillsWhatDoesNotAnswer(t *testing.T) {
 		sup := s.supervisor()
 		sup.start()
 		sup.wait(t.Context())
-		s.all[0].silent = true
+		s.at(0).silent.Store(true)
 		time.Sleep(34 * time.Second) // three checks and their timeouts
 		synctest.Wait()
-		if st := states(sup); st.Generation != 2 || s.all[0].stops != 1 {
+		if st := states(sup); st.Generation != 2 || s.at(0).stops.Load() != 1 {
 			t.Errorf("after three checks without an answer: %+v", st)
 		}
-		s.all[1].problem = "no disk"
+		problem := "no disk"
+		s.at(1).problem.Store(&problem)
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		if st := states(sup); st.State != StateDegraded || st.Reason != "no disk" {
 			t.Errorf("with a problem: %+v", st)
 		}
-		s.all[1].problem = ""
+		s.at(1).problem.Store(nil)
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		if st := states(sup); st.State != StateReady || st.Reason != "" {

@@ -143,3 +143,41 @@ func TestManifestMustAgree(t *testing.T) {
 		t.Errorf("reason = %q", s.Reason)
 	}
 }
+
+// TestUpgradeInPlace: a new version with the same contributions runs after a
+// restart of the plugin, one with others after a restart of the host.
+func TestUpgradeInPlace(t *testing.T) {
+	var dir string
+	h := start(t, "", func(c *hosttest.Config) {
+		c.Strict, dir = true, c.Dir
+		install(t, c.Dir)
+	})
+	wantState(t, h, pluginhost.StateReady)
+	rewrite := func(change func(*bundle.Manifest)) {
+		t.Helper()
+		b, err := bundle.Open(filepath.Join(dir, "fixture"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := b.Manifest
+		change(&m)
+		if _, err := bundle.Write(b.Dir, m, "plugin"); err != nil {
+			t.Fatal(err)
+		}
+		install(t, dir)
+	}
+	rewrite(func(m *bundle.Manifest) { m.Capabilities.KV = false })
+	if err := h.Manager.Restart(t.Context(), "fixture"); err != nil {
+		t.Fatal(err)
+	}
+	if s := wantState(t, h, pluginhost.StateReady); s.Generation != 2 {
+		t.Errorf("status = %+v", s)
+	}
+	rewrite(func(m *bundle.Manifest) { m.Contributes.Services = nil })
+	if err := h.Manager.Restart(t.Context(), "fixture"); err != nil {
+		t.Fatal(err)
+	}
+	if s := wantState(t, h, pluginhost.StateFailed); !strings.Contains(s.Reason, "restart the host") {
+		t.Errorf("reason = %q", s.Reason)
+	}
+}

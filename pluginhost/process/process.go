@@ -53,7 +53,10 @@ type Spec struct {
 // runner.Runner.
 type Process struct {
 	spec Spec
-	cmd  *exec.Cmd
+
+	start  sync.Mutex // held while the process is started
+	cmd    *exec.Cmd  // set once, under start
+	killed bool       // Kill came first: nothing is started any more
 
 	stdin     *os.File // our end
 	handshake *io.PipeReader
@@ -122,6 +125,11 @@ func (p *Process) Start(context.Context) (err error) {
 // the file that was just written open for writing, for as long as its exec
 // takes; then the start is tried again.
 func (p *Process) spawn(stdin, stdout, stderr *os.File) (err error) {
+	p.start.Lock()
+	defer p.start.Unlock()
+	if p.killed {
+		return errors.New("it was killed before it was started")
+	}
 	for pause := time.Millisecond; pause < time.Second; pause *= 2 {
 		cmd := exec.Command(p.spec.Path, p.spec.Args...)
 		cmd.Dir, cmd.Env = p.spec.Dir, p.spec.Env
@@ -233,15 +241,22 @@ func (p *Process) ExitError() error { return p.exit }
 
 // PID is the process's id, 0 before Start.
 func (p *Process) PID() int {
-	if p.cmd == nil {
-		return 0
+	if cmd := p.started(); cmd != nil {
+		return cmd.Process.Pid
 	}
-	return p.cmd.Process.Pid
+	return 0
+}
+
+// started is the command, nil before the start.
+func (p *Process) started() *exec.Cmd {
+	p.start.Lock()
+	defer p.start.Unlock()
+	return p.cmd
 }
 
 // Terminate asks the process group to end.
 func (p *Process) Terminate() {
-	if p.cmd == nil {
+	if p.started() == nil {
 		return
 	}
 	select {
@@ -252,9 +267,14 @@ func (p *Process) Terminate() {
 }
 
 // Kill ends the process group and waits for the process, within ctx. It may be
-// called in any state and more than once.
+// called in any state and more than once. A process that was not started yet
+// will not be.
 func (p *Process) Kill(ctx context.Context) error {
-	if p.cmd == nil {
+	p.start.Lock()
+	p.killed = true
+	never := p.cmd == nil
+	p.start.Unlock()
+	if never {
 		return nil
 	}
 	select {
@@ -269,7 +289,7 @@ func (p *Process) Kill(ctx context.Context) error {
 // Wait waits for the end of the process, within ctx. How it ended is
 // ExitError's affair.
 func (p *Process) Wait(ctx context.Context) error {
-	if p.cmd == nil {
+	if p.started() == nil {
 		return nil
 	}
 	select {
