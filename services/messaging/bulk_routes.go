@@ -125,7 +125,7 @@ func (p *Plugin) cancelJob(w http.ResponseWriter, r *http.Request) {
 // failJob writes the errors of jobs, and leaves the others to fail.
 func (p *Plugin) failJob(w http.ResponseWriter, r *http.Request, err error) {
 	refuse := func(status int, code, message string) {
-		answer(w, status, map[string]any{"success": false, "error": map[string]any{"code": code, "message": message, "httpStatus": status}})
+		refuse(w, status, code, message)
 	}
 	var bad *RequestError
 	switch {

@@ -172,7 +172,20 @@ func (p *Plugin) fail(w http.ResponseWriter, r *http.Request, err error) {
 	default:
 		p.service.log.ErrorContext(r.Context(), "deliveries route", "path", r.URL.Path, "error", err)
 	}
-	answer(w, status, map[string]any{"success": false, "error": map[string]any{"code": code, "message": message, "httpStatus": status}})
+	refuse(w, status, code, message)
+}
+
+// refuse writes the wire protocol's wrapped error.
+func refuse(w http.ResponseWriter, status int, code, message string) {
+	type problem struct {
+		Code    string `json:"code"`
+		Message string `json:"message"`
+		Status  int    `json:"httpStatus"`
+	}
+	answer(w, status, struct {
+		Success bool    `json:"success"`
+		Error   problem `json:"error"`
+	}{Error: problem{code, message, status}})
 }
 
 func answer(w http.ResponseWriter, status int, body any) {
