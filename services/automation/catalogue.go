@@ -51,7 +51,9 @@ func (c *catalogue) forget() {
 }
 
 // refresh brings the catalogue up to date when it is older than age. With age 0
-// it asks the database in any case.
+// it asks the database in any case. No lock is held while the database is
+// asked: callers inside transactions could otherwise keep each other from their
+// connections for ever.
 func (c *catalogue) refresh(ctx context.Context, age time.Duration) error {
 	c.mu.RLock()
 	fresh := c.loaded && age > 0 && time.Since(c.checked) < age
@@ -63,10 +65,7 @@ func (c *catalogue) refresh(ctx context.Context, age time.Duration) error {
 	if err != nil {
 		return fmt.Errorf("read flows: %w", err)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.loaded && c.revision == revision {
-		c.checked = time.Now()
+	if c.current(revision) {
 		return nil
 	}
 	flows, err := c.s.store.Flows(ctx)
@@ -86,8 +85,23 @@ func (c *catalogue) refresh(ctx context.Context, age time.Duration) error {
 		}
 		heads[f.Name] = h
 	}
-	c.heads, c.revision, c.checked, c.loaded = heads, revision, time.Now(), true
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.loaded || revision >= c.revision { // another caller may have read later
+		c.heads, c.revision, c.checked, c.loaded = heads, revision, time.Now(), true
+	}
 	return nil
+}
+
+// current notes that the catalogue is that of a revision, when it is.
+func (c *catalogue) current(revision int64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.loaded || c.revision != revision {
+		return false
+	}
+	c.checked = time.Now()
+	return true
 }
 
 // changed takes in a change of this node's own once it has committed.
@@ -108,10 +122,13 @@ func (c *catalogue) opened() bool {
 	return c.heads != nil
 }
 
-// load returns a version, compiled. The caller holds the lock.
+// load returns a version, compiled.
 func (c *catalogue) load(ctx context.Context, name string, version int) (*flow, error) {
 	key := fmt.Sprintf("%s@%d", name, version)
-	if f := c.compiled[key]; f != nil {
+	c.mu.RLock()
+	f := c.compiled[key]
+	c.mu.RUnlock()
+	if f != nil {
 		return f, nil
 	}
 	row, err := c.s.store.Version(ctx, name, version)
@@ -122,16 +139,20 @@ func (c *catalogue) load(ctx context.Context, name string, version int) (*flow, 
 	if err != nil {
 		return nil, err
 	}
-	f, err := c.s.parse(source)
-	if err != nil {
+	if f, err = c.s.parse(source); err != nil {
 		return nil, err
 	}
-	if c.compiled == nil || len(c.compiled) > 10_000 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.compiled == nil || len(c.compiled) >= keptFlows {
 		c.compiled = map[string]*flow{}
 	}
 	c.compiled[key] = f
 	return f, nil
 }
+
+// keptFlows bounds the compiled versions in memory.
+const keptFlows = 10_000
 
 func sealedAs(name string, version int) []byte {
 	return fmt.Appendf(nil, "sys_automation_version/%s/%d", name, version)
@@ -139,8 +160,6 @@ func sealedAs(name string, version int) []byte {
 
 // version returns one version of a flow, also of one that is deleted.
 func (c *catalogue) version(ctx context.Context, name string, version int) (*flow, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	f, err := c.load(ctx, name, version)
 	if err != nil {
 		return nil, fmt.Errorf("read flow %s version %d: %w", name, version, err)

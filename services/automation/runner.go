@@ -9,13 +9,35 @@ import (
 	"github.com/objecthost/objecthost/services/automation/sqlstore"
 )
 
-// dispatch claims runs that are due and executes them, as many at once as there
-// are workers.
+// claimAhead is how many runs per worker are claimed at once, so that a claim
+// serves many runs.
+const claimAhead = 4
+
+// claimedRun is a run that waits for a worker, counted among those that Stop
+// waits for until end is called.
+type claimedRun struct {
+	row *sqlstore.Run
+	end func()
+}
+
+// dispatch claims runs that are due and hands them to the workers.
 func (s *Service) dispatch(ctx context.Context) {
-	free := make(chan struct{}, s.cfg.Workers)
+	queue := make(chan claimedRun, claimAhead*s.cfg.Workers)
+	defer close(queue)
+	for range s.cfg.Workers {
+		s.loops.Go(func() {
+			for c := range queue {
+				s.work(ctx, c)
+			}
+		})
+	}
 	failing := false
 	for {
-		claimed, err := s.claim(ctx, s.cfg.Workers-len(free))
+		room := cap(queue) - len(queue)
+		if room < cap(queue)/2 {
+			room = 0 // the workers have enough to do; they say when not
+		}
+		claimed, err := s.claim(ctx, room)
 		if err != nil && ctx.Err() == nil && !failing {
 			s.log.ErrorContext(ctx, "runs cannot be claimed", "error", err)
 		}
@@ -26,23 +48,25 @@ func (s *Service) dispatch(ctx context.Context) {
 				_ = s.store.Release(context.WithoutCancel(ctx), claimed[i].ID, claimed[i].ClaimToken)
 				continue
 			}
-			free <- struct{}{}
-			go func() {
-				defer func() {
-					<-free
-					end()
-					s.poke()
-				}()
-				s.execute(ctx, &claimed[i])
-			}()
-		}
-		if len(claimed) > 0 && len(free) < s.cfg.Workers {
-			continue
+			queue <- claimedRun{&claimed[i], end}
 		}
 		if !s.idle(ctx, s.cfg.PollInterval, s.wake) {
 			return
 		}
 	}
+}
+
+// work executes one claimed run, or gives it back when the service stops.
+func (s *Service) work(ctx context.Context, c claimedRun) {
+	defer s.poke()
+	defer c.end()
+	if s.draining() {
+		if err := s.store.Release(context.WithoutCancel(ctx), c.row.ID, c.row.ClaimToken); err != nil {
+			s.log.WarnContext(ctx, "run could not be given back, its claim has to run out", "run_id", c.row.ID, "error", err)
+		}
+		return
+	}
+	s.execute(ctx, c.row)
 }
 
 // claim takes runs when there are any.

@@ -219,6 +219,7 @@ func accountSchema() object.Schema {
 		{Name: "name", Type: object.Text, Required: true},
 		{Name: "industry", Type: object.Select, Options: []object.Option{{Label: "Technology", Value: "technology"}, {Label: "Retail", Value: "retail"}}},
 		{Name: "annual_revenue", Type: object.Number},
+		{Name: "code", Type: object.Text},
 		{Name: "token", Type: object.Secret},
 	}}
 }

@@ -160,6 +160,8 @@ func (w *walk) enter(ctx context.Context, f *frame, it item) error {
 	}
 	if n.typ == nil {
 		// A type whose plugin has come since the flow was compiled.
+		late := *n
+		n = &late
 		if n.typ = w.s.nodes.get(n.Type); n.typ == nil {
 			return w.fail(ctx, f, n, number, Result{}, &NodeError{n.ID, CodeNoExecutor, fmt.Errorf("No executor registered for node type '%s'", n.Type)}) //nolint:revive,staticcheck // a sentence of the wire protocol
 		}
