@@ -53,7 +53,7 @@ func TestCase_OPS_04_HotStatementsUseTheirIndexes(t *testing.T) {
 				sql   string
 				args  []any
 				index []string
-			}{d.saveSQL, []any{"w1", token, "success", 1, 0, false, 0, "", 200, "", false, "", false}, []string{"sqlite_autoindex_sys_http_delivery_1"}}
+			}{liteFinish, []any{1, nil, nil, 200, "", false, nil, false, "success", 1, 1, "w1", token}, []string{"sqlite_autoindex_sys_http_delivery_1"}}
 		}
 		for name, statement := range statements {
 			plan := explain(t, db, statement.sql, statement.args)

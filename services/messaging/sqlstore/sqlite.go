@@ -15,13 +15,16 @@ import (
 
 // sqlite runs one short statement per row, all in the caller's transaction.
 type sqlite struct {
-	s                                        *Store
-	insertSQL, claimSQL, saveSQL, attemptSQL string
+	s                                     *Store
+	insertSQL, insertClaimedSQL, claimSQL string
+	clockSQL                              string
+	releaseSQL, retrySQL, finishSQL       string
 }
 
 func newSQLite(s *Store) *sqlite {
-	return &sqlite{s: s, insertSQL: s.sql(liteInsert), claimSQL: s.sql(liteClaim + strings.ReplaceAll(claimColumns, "d.", "") +
-		`, (SELECT version FROM sys_http_target h WHERE h.number = target_id)`), saveSQL: s.sql(liteRecord), attemptSQL: s.sql(liteAttempt)}
+	return &sqlite{s: s, insertSQL: liteInsert, claimSQL: s.sql(liteClaim + strings.ReplaceAll(claimColumns, "d.", "") +
+		`, (SELECT version FROM sys_http_target h WHERE h.number = target_id)`), insertClaimedSQL: liteInsertClaimed,
+		clockSQL: s.sql(`SELECT {now}`), releaseSQL: fence(liteRelease), retrySQL: fence(liteRetry), finishSQL: fence(liteFinish)}
 }
 
 // uncancelled is for loops of short statements: with a context that can be
@@ -31,35 +34,60 @@ func (s *Store) uncancelled(ctx context.Context) (context.Context, storage.Queri
 	return ctx, s.db.Write(ctx)
 }
 
-const liteInsert = `
+const liteInsertColumns = `
 INSERT INTO sys_http_delivery (id, source, ref_id, target_key, target_id, dedup_key, label, url, method, headers_json,
-    signing_secret, timeout_ms, payload_json, partition_key, order_seq, order_key, block_on_retry, status, claimed_by,
-    claimed_at, claim_token, claim_expires_at, error, parked, notify_finished, expires_at, finished_at, event_id, run_id,
-    step_id, organization_id, created_at, updated_at)
-SELECT ?1, ?2, NULLIF(?3, ''), ?4, ?5, ?6, NULLIF(?7, ''), ?8, ?9, NULLIF(?10, ''), NULLIF(?11, ''), ?12, ?13, ?14, ?15,
-    NULLIF(?16, 0), ?17, CASE WHEN c.claimed THEN 'in_flight' WHEN ?18 = 'in_flight' THEN 'pending' ELSE ?18 END,
-    CASE WHEN c.claimed THEN ?19 END, CASE WHEN c.claimed THEN c.now END, CASE WHEN c.claimed THEN ?20 END,
-    CASE WHEN c.claimed THEN c.now + ?12 + ?29 END, NULLIF(?21, ''), ?22, ?23, c.now + NULLIF(?24, 0),
-    CASE WHEN ?18 = 'dead' THEN c.now END, NULLIF(?25, ''), NULLIF(?26, ''), NULLIF(?27, ''), NULLIF(?28, ''), c.now, c.now
-FROM (SELECT {now} AS now, ?18 = 'in_flight'
-    AND NOT EXISTS (SELECT 1 FROM sys_http_delivery e WHERE ?16 <> 0 AND e.status = 'in_flight' AND e.order_key = ?16)
-    AND NOT EXISTS (SELECT 1 FROM sys_http_delivery e WHERE ?16 <> 0 AND e.status = 'pending' AND e.target_id = ?5
-        AND COALESCE(e.next_retry_at, 0) = 0 AND e.order_key = ?16)
-    AND NOT EXISTS (SELECT 1 FROM sys_http_delivery e WHERE ?17 AND e.block_on_retry AND e.order_key = ?16 AND e.finished_at IS NULL)
-    AND EXISTS (SELECT 1 FROM sys_http_target h WHERE h.number = ?5 AND h.state = 'active') AS claimed) c
-WHERE TRUE
+    signing_secret, timeout_ms, payload_json, partition_key, order_seq, order_key, block_on_retry, error, parked,
+    notify_finished, expires_at, event_id, run_id, step_id, organization_id, created_at, updated_at, finished_at, status,
+    claimed_by, claimed_at, claim_token, claim_expires_at)
+SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, `
+
+const liteConflict = `
 ON CONFLICT (source, COALESCE(organization_id, ''), dedup_key) DO NOTHING
 RETURNING status`
+
+// liteInsert stores a row with the status that it has.
+const liteInsert = liteInsertColumns + `?, ?, NULL, NULL, NULL, NULL WHERE TRUE` + liteConflict
+
+// liteInsertClaimed stores a row as claimed when no other goes before it, and
+// as pending otherwise.
+const liteInsertClaimed = liteInsertColumns + `NULL, CASE WHEN c.claimed THEN 'in_flight' ELSE 'pending' END,
+    CASE WHEN c.claimed THEN ? END, CASE WHEN c.claimed THEN ? END, CASE WHEN c.claimed THEN ? END, CASE WHEN c.claimed THEN ? END
+FROM (SELECT EXISTS (SELECT 1 FROM sys_http_target h WHERE h.number = ? AND h.state = 'active')
+    AND NOT EXISTS (SELECT 1 FROM sys_http_delivery e WHERE e.status = 'in_flight' AND e.order_key = ?)
+    AND NOT EXISTS (SELECT 1 FROM sys_http_delivery e WHERE e.status = 'pending' AND e.target_id = ?
+        AND COALESCE(e.next_retry_at, 0) = 0 AND e.order_key = ?)
+    AND NOT EXISTS (SELECT 1 FROM sys_http_delivery e WHERE ? AND e.block_on_retry AND e.order_key = ? AND e.finished_at IS NULL)
+    AS claimed) c
+WHERE TRUE` + liteConflict
 
 func (l *sqlite) insert(ctx context.Context, rows []*driver.Row, hold time.Duration) (map[string]string, error) {
 	stored := make(map[string]string, len(rows))
 	ctx, w := l.s.uncancelled(ctx)
+	now, err := l.clock(ctx)
+	if err != nil {
+		return nil, err
+	}
 	for _, r := range rows {
+		args := []any{
+			r.ID, r.Source, text(r.RefID), r.TargetKey, r.TargetID, r.DedupKey, text(r.Label), r.URL, r.Method, text(r.HeadersSealed),
+			text(r.SecretSealed), r.TimeoutMillis, string(r.Payload), r.Partition, r.OrderSeq, number(r.OrderKey), r.BlockOnRetry,
+			text(r.Error), r.Parked, r.NotifyFinished, after(now, r.ExpiresAt), text(r.EventID), text(r.RunID), text(r.StepID),
+			text(r.OrganizationID), now, now,
+		}
+		query := l.insertSQL
+		if r.Status == driver.InFlight {
+			query = l.insertClaimedSQL
+			args = append(args, r.ClaimedBy, now, r.ClaimToken, now+r.TimeoutMillis+hold.Milliseconds(),
+				r.TargetID, number(r.OrderKey), r.TargetID, number(r.OrderKey), r.BlockOnRetry, number(r.OrderKey))
+		} else {
+			var finished any
+			if r.Status.Terminal() {
+				finished = now
+			}
+			args = append(args, finished, string(r.Status))
+		}
 		var status string
-		err := w.QueryRowContext(ctx, l.insertSQL, r.ID, r.Source, r.RefID, r.TargetKey, r.TargetID, r.DedupKey, r.Label, r.URL,
-			r.Method, r.HeadersSealed, r.SecretSealed, r.TimeoutMillis, string(r.Payload), r.Partition, r.OrderSeq, r.OrderKey,
-			r.BlockOnRetry, string(r.Status), r.ClaimedBy, r.ClaimToken, r.Error, r.Parked, r.NotifyFinished, r.ExpiresAt,
-			r.EventID, r.RunID, r.StepID, r.OrganizationID, hold.Milliseconds()).Scan(&status)
+		err := w.QueryRowContext(ctx, query, args...).Scan(&status)
 		switch {
 		case errors.Is(err, sql.ErrNoRows): // the dedup key exists
 		case err != nil:
@@ -69,6 +97,35 @@ func (l *sqlite) insert(ctx context.Context, rows []*driver.Row, hold time.Durat
 		}
 	}
 	return stored, nil
+}
+
+// clock reads the database's clock once for the statements of a batch.
+func (l *sqlite) clock(ctx context.Context) (now int64, err error) {
+	err = l.s.db.Write(ctx).QueryRowContext(ctx, l.clockSQL).Scan(&now)
+	return now, err
+}
+
+// text and number are NULL for their zero values, after for no delay.
+
+func text(v string) any {
+	if v == "" {
+		return nil
+	}
+	return v
+}
+
+func number(v int64) any {
+	if v == 0 {
+		return nil
+	}
+	return v
+}
+
+func after(now, delay int64) any {
+	if delay == 0 {
+		return nil
+	}
+	return now + delay
 }
 
 // liteClaim writes its limits as sums: SQLite prepares a statement again when
@@ -123,39 +180,35 @@ func sorted(rows []*driver.Row) []*driver.Row {
 	return rows
 }
 
-const liteRecord = `
-UPDATE sys_http_delivery SET status = ?3,
-    attempts = CASE WHEN ?6 THEN attempts ELSE ?4 END,
-    next_retry_at = CASE WHEN ?6 THEN next_retry_at
-        WHEN ?3 = 'pending' THEN MIN({now} + ?5, COALESCE(expires_at, 9223372036854775807)) END,
-    last_attempted_at = CASE WHEN ?7 >= 0 THEN {now} - ?7 ELSE last_attempted_at END,
-    signature = CASE WHEN ?8 <> '' THEN ?8 ELSE signature END,
-    response_code = CASE WHEN ?6 THEN response_code ELSE NULLIF(?9, 0) END,
-    response_body = CASE WHEN ?6 THEN response_body WHEN ?9 <> 0 THEN ?10 END,
-    response_truncated = CASE WHEN ?6 THEN response_truncated ELSE ?11 END,
-    error = CASE WHEN ?6 THEN error ELSE NULLIF(?12, '') END,
-    parked = CASE WHEN ?6 THEN parked ELSE ?13 END,
-    crash_count = CASE WHEN ?6 THEN crash_count ELSE 0 END,
-    finished_at = CASE WHEN ?3 <> 'pending' THEN {now} END,
-    claimed_by = NULL, claimed_at = NULL, claim_token = NULL, claim_expires_at = NULL, updated_at = {now}
-WHERE id = ?1 AND claim_token = ?2 AND status = 'in_flight'`
+const (
+	liteUnclaim = `claimed_by = NULL, claimed_at = NULL, claim_token = NULL, claim_expires_at = NULL, updated_at = ?
+WHERE id = ? AND claim_token = ? AND status = 'in_flight'`
+	liteRelease = `UPDATE sys_http_delivery SET status = 'pending', ` + liteUnclaim
+	liteResult  = `UPDATE sys_http_delivery SET attempts = ?, last_attempted_at = COALESCE(?, last_attempted_at),
+    signature = COALESCE(?, signature), response_code = ?, response_body = ?, response_truncated = ?, error = ?, parked = ?,
+    crash_count = 0, `
+	liteRetry  = liteResult + `status = 'pending', next_retry_at = MIN(?, COALESCE(expires_at, 9223372036854775807)), ` + liteUnclaim
+	liteFinish = liteResult + `status = ?, next_retry_at = NULL, finished_at = ?, ` + liteUnclaim
+)
 
 const liteAttempt = `
 INSERT INTO sys_http_attempt (id, delivery_id, round, attempt, node, started_at, duration_us, dns_us, connect_us, tls_us,
     first_byte_us, remote_addr, request_headers, response_code, response_headers, response_body, response_truncated,
     location_host, error_class, error, organization_id, created_at, updated_at)
-VALUES (?1, ?2, ?3, ?4, NULLIF(?5, ''), {now} - ?6, ?7, ?8, ?9, ?10, ?11, NULLIF(?12, ''), NULLIF(?13, ''), NULLIF(?14, 0),
-    NULLIF(?15, ''), CASE WHEN ?14 <> 0 THEN ?16 END, ?17, NULLIF(?18, ''), NULLIF(?19, ''), NULLIF(?20, ''), NULLIF(?21, ''),
-    {now}, {now})
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO NOTHING`
 
 func (l *sqlite) record(ctx context.Context, outcomes []driver.Outcome) (map[string]bool, error) {
 	ctx, w := l.s.uncancelled(ctx)
+	now, err := l.clock(ctx)
+	if err != nil {
+		return nil, err
+	}
 	applied := make(map[string]bool, len(outcomes))
 	for i := range outcomes {
 		o := &outcomes[i]
-		res, err := w.ExecContext(ctx, l.saveSQL, o.ID, o.Token, string(o.Status), o.Attempts, o.RetryIn.Milliseconds(), o.Released,
-			startedAgo(o), o.Signature, o.ResponseCode, o.ResponseBody, o.ResponseTruncated, o.Error, o.Parked)
+		query, args := l.outcome(o, now)
+		res, err := w.ExecContext(ctx, query, append(args, now, o.ID, o.Token)...)
 		if err != nil {
 			return nil, err
 		}
@@ -168,14 +221,43 @@ func (l *sqlite) record(ctx context.Context, outcomes []driver.Outcome) (map[str
 		}
 		applied[o.ID] = true
 		if a := o.Attempt; a != nil {
-			_, err := w.ExecContext(ctx, l.attemptSQL, attemptID(a), a.DeliveryID, a.Round, a.Attempt, a.Node,
-				a.StartedAgo.Milliseconds(), a.Duration.Microseconds(), a.DNS.Microseconds(), a.Connect.Microseconds(),
-				a.TLS.Microseconds(), a.FirstByte.Microseconds(), a.RemoteAddr, a.RequestHeaders, a.ResponseCode,
-				a.ResponseHeaders, a.ResponseBody, a.Truncated, a.LocationHost, a.ErrorClass, a.Error, a.OrganizationID)
+			_, err := w.ExecContext(ctx, liteAttempt, attemptID(a), a.DeliveryID, a.Round, a.Attempt, text(a.Node),
+				now-a.StartedAgo.Milliseconds(), a.Duration.Microseconds(), a.DNS.Microseconds(), a.Connect.Microseconds(),
+				a.TLS.Microseconds(), a.FirstByte.Microseconds(), text(a.RemoteAddr), text(a.RequestHeaders),
+				number(int64(a.ResponseCode)), text(a.ResponseHeaders), body(a.ResponseCode, a.ResponseBody), a.Truncated,
+				text(a.LocationHost), text(a.ErrorClass), text(a.Error), text(a.OrganizationID), now, now)
 			if err != nil {
 				return nil, err
 			}
 		}
 	}
 	return applied, nil
+}
+
+// outcome is the statement of an outcome's class with the arguments that come
+// before those of liteUnclaim.
+func (l *sqlite) outcome(o *driver.Outcome, now int64) (query string, args []any) {
+	if o.Released {
+		return l.releaseSQL, nil
+	}
+	var attempted any
+	if o.Attempt != nil {
+		attempted = now - o.Attempt.StartedAgo.Milliseconds()
+	}
+	args = []any{
+		o.Attempts, attempted, text(o.Signature), number(int64(o.ResponseCode)), body(o.ResponseCode, o.ResponseBody),
+		o.ResponseTruncated, text(o.Error), o.Parked,
+	}
+	if o.Status == driver.Pending {
+		return l.retrySQL, append(args, now+o.RetryIn.Milliseconds())
+	}
+	return l.finishSQL, append(args, string(o.Status), now)
+}
+
+// body is NULL without an answer; an empty one is empty.
+func body(code int, text string) any {
+	if code == 0 {
+		return nil
+	}
+	return text
 }
