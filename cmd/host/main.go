@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/objecthost/objecthost/cmd/host/internal/bundles"
 	"github.com/objecthost/objecthost/cmd/host/internal/document"
 	"github.com/objecthost/objecthost/cmd/host/internal/pluginconfig"
 	"github.com/objecthost/objecthost/cmd/host/internal/remote"
@@ -80,7 +81,12 @@ func rootCommand(env environment) *cobra.Command {
 		SilenceErrors: true, SilenceUsage: true,
 	}
 	root.AddCommand(serveCommand(env), demoCommand(env), migrateCommand(env), receiveCommand(env), benchCommand(env), versionCommand())
-	root.AddCommand(remote.Commands(env.getenv)...)
+	for _, c := range remote.Commands(env.getenv) {
+		if c.Name() == "plugin" {
+			c.AddCommand(bundles.Commands()...)
+		}
+		root.AddCommand(c)
+	}
 	return root
 }
 

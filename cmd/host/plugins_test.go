@@ -78,3 +78,74 @@ func TestServePlugins(t *testing.T) {
 		t.Errorf("left in the run folder: %v, %v", left, err)
 	}
 }
+
+// TestPluginCommands takes a plugin from its program to a running host, signed.
+func TestPluginCommands(t *testing.T) {
+	dir, err := os.MkdirTemp("", "hp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	plugins, dist := filepath.Join(dir, "p"), filepath.Join(dir, "crm")
+	for _, folder := range []string{filepath.Join(plugins, "trust"), dist} {
+		if err := os.MkdirAll(folder, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hosttest.Compile(t, examples+"/plugin-process", filepath.Join(dist, "plugin"))
+	capabilities := filepath.Join(dir, "capabilities.json")
+	if err := os.WriteFile(capabilities, []byte(`{"objects":{"crm_account":"read"},"hooks":["crm_account"],"routes":true}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	step := func(want int, wantOut string, args ...string) {
+		t.Helper()
+		code, stdout, stderr := command(t.Context(), nil, args...)
+		if code != want || !strings.Contains(stdout+stderr, wantOut) {
+			t.Fatalf("host %s = %d\n%s%s\nwant %d and %q", strings.Join(args, " "), code, stdout, stderr, want, wantOut)
+		}
+	}
+	key := filepath.Join(dir, "acme")
+	step(0, "", "plugin", "keygen", key)
+	step(1, "file exists", "plugin", "keygen", key)
+	step(0, "crm 1.0.0, 1 files", "plugin", "pack", dist, "--capabilities", capabilities, "--key", key+".key")
+	step(1, "not in the trust store", "plugin", "verify", dist, "--plugins", plugins)
+	if err := os.Rename(key+".pub", filepath.Join(plugins, "trust", "acme.pub")); err != nil {
+		t.Fatal(err)
+	}
+	step(0, "signed by acme", "plugin", "verify", dist, "--plugins", plugins)
+	step(1, "say --grant", "plugin", "install", dist, "--plugins", plugins)
+	step(0, `"crm_account": "read"`, "plugin", "install", dist, "--plugins", plugins, "--grant")
+
+	host := start(t, t.TempDir(), "serve", "--listen", "127.0.0.1:0", "--plugins", plugins)
+	vars := map[string]string{"HOST_KEY": host.line(t, "API key, shown this once: "), "HOST_URL": host.line(t, "objecthost listens on ")}
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"plugin", "list"}, "ready"},
+		{[]string{"plugin", "info", "crm"}, "signed by      acme"},
+		{[]string{"plugin", "disable", "crm"}, "disabled"},
+		{[]string{"plugin", "enable", "crm"}, "ready"},
+		{[]string{"plugin", "restart", "crm", "--json"}, `"generation": 3`},
+		{[]string{"plugin", "logs", "crm"}, ""},
+	} {
+		if code, stdout, stderr := command(t.Context(), vars, tt.args...); code != 0 || !strings.Contains(stdout, tt.want) {
+			t.Errorf("host %s = %d, want %q:\n%s%s", strings.Join(tt.args, " "), code, tt.want, stdout, stderr)
+		}
+	}
+	if code, _, stderr := command(t.Context(), vars, "plugin", "info", "nothing"); code != 1 || !strings.Contains(stderr, "no such plugin") {
+		t.Errorf("an unknown plugin = %d %s", code, stderr)
+	}
+	// A disabled plugin stays disabled: the lock file remembers.
+	if code, _, stderr := command(t.Context(), vars, "plugin", "disable", "crm"); code != 0 {
+		t.Error(stderr)
+	}
+	lock, err := bundle.LoadLock(plugins)
+	if err != nil || lock["crm"].Enabled || lock["crm"].KeyID != "acme" || lock["crm"].GrantedBy == "" {
+		t.Errorf("lock = %+v, %v", lock["crm"], err)
+	}
+	host.signal(t, syscall.SIGTERM)
+	if code := host.wait(t); code != exitOK {
+		t.Errorf("the host ended with %d:\n%s", code, host.stderr)
+	}
+}

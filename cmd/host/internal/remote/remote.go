@@ -1,5 +1,5 @@
 // Package remote holds the commands that work on a running host through its
-// HTTP API: object, webhook and deliveries.
+// HTTP API: object, webhook, deliveries and plugin.
 package remote
 
 import (
@@ -31,13 +31,15 @@ type session struct {
 func Commands(getenv func(string) string) []*cobra.Command {
 	s := &session{getenv: getenv}
 	commands := []*cobra.Command{s.object(), s.webhook(), s.deliveries()}
-	for _, c := range commands {
+	plugin := s.plugin()
+	// Beside these, plugin gets commands that work on files.
+	for _, c := range append(plugin.Commands(), commands...) {
 		flags := c.PersistentFlags()
 		flags.StringVar(&s.url, "url", "", "address of the host ("+EnvURL+"; default http://127.0.0.1:8080)")
 		flags.StringVar(&s.key, "key", "", "API key; better given in "+EnvKey+", where other users do not see it")
 		flags.BoolVar(&s.json, "json", false, "print JSON instead of a table")
 	}
-	return commands
+	return append(commands, plugin)
 }
 
 // group is a command that only holds others.
