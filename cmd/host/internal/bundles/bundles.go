@@ -27,7 +27,7 @@ import (
 // Commands returns the commands, to be put beside those that speak to a running
 // host.
 func Commands() []*cobra.Command {
-	return []*cobra.Command{keygen(), pack(), verify(), install()}
+	return []*cobra.Command{newPlugin(), keygen(), pack(), verify(), install()}
 }
 
 // keygen makes a pair of keys.
