@@ -103,6 +103,38 @@ func TestCase_CLM_02_LateOutcomesChangeNothing(t *testing.T) {
 	})
 }
 
+// Nor does it while the newer claim is still at work.
+func TestCase_CLM_02_LateOutcomesOfARowInFlight(t *testing.T) {
+	t.Parallel()
+	storagetest.EachDialect(t, func(t *testing.T, db *storage.DB) {
+		for _, late := range []int{503, 200} {
+			b := setup(t, db, quick)
+			b.receiver.Handle("/in", messagingtest.Delay(400*time.Millisecond, messagingtest.Status(late, "late")),
+				messagingtest.Hang(messagingtest.Status(200, "in time")))
+			id := b.enqueue(t, b.request("/in"))[0].ID
+			if _, err := b.receiver.WaitFor(t.Context(), 1); err != nil {
+				t.Fatal(err)
+			}
+			b.exec(t, `UPDATE sys_http_delivery SET claim_expires_at = 1 WHERE id = ?`, id)
+			other := setup(t, db, quick)
+			if _, err := b.receiver.WaitFor(t.Context(), 2); err != nil {
+				t.Fatal(err)
+			}
+			answered := time.NewTimer(700 * time.Millisecond)
+			<-answered.C // the late answer is in
+			if d := b.delivery(t, id); d.Status != messaging.StatusInFlight || d.Attempts != 0 || d.ResponseCode != 0 {
+				t.Errorf("late %d while the newer claim is at work: %+v", late, d)
+			}
+			b.receiver.Release()
+			if d := b.finished(t, id); d.Status != messaging.StatusSuccess || d.Attempts != 1 || d.ResponseBody != "in time" {
+				t.Errorf("late %d: %+v", late, d)
+			}
+			b.halt(t)
+			other.halt(t)
+		}
+	})
+}
+
 // A claim takes what it returns; when it cannot be read, it comes back by its
 // own end.
 func TestCase_CLM_06_ClaimsTakeWhatTheyReturn(t *testing.T) {

@@ -170,7 +170,7 @@ func (w *worker) batch(ctx context.Context) (batch, error) {
 		}
 		b.events, b.more = page.Events, page.More
 		if len(b.events) > 0 {
-			b.err = handle(ctx, w.c.handler, b.events)
+			b.err = w.apply(ctx, b.events)
 			b.handled = true
 			if b.err != nil {
 				return b.err

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// fence is the same as without the tag, unless HOST_FAULT asks for a defect
+// fence is the same as without the tag, unless OBJECTHOST_FAULT asks for a defect
 // that tests must find: no-fence saves outcomes whoever holds the claim.
 func fence(query string) string {
-	if os.Getenv("HOST_FAULT") != "no-fence" {
+	if os.Getenv("OBJECTHOST_FAULT") != "no-fence" {
 		return query
 	}
 	query = strings.Replace(query, "AND d.claim_token = o.token", "AND o.token IS NOT NULL", 1)

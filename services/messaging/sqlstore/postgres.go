@@ -42,7 +42,7 @@ type postgres struct {
 }
 
 func newPostgres(s *Store) *postgres {
-	return &postgres{s: s, insertSQL: s.sql(pgInsert), claimSQL: s.sql(pgClaim), saveSQL: s.sql(pgRecord)}
+	return &postgres{s: s, insertSQL: s.sql(pgInsert), claimSQL: s.sql(pgClaim), saveSQL: s.sql(fence(pgRecord))}
 }
 
 const pgInsert = `
