@@ -28,7 +28,7 @@ func run(ctx context.Context) error {
 	rounds := flag.Int("rounds", 100, "kills on each dialect that hit records on their way")
 	dialect := flag.String("dialect", "both", "sqlite, postgres or both")
 	server := flag.String("postgres", proc.Server(), "PostgreSQL server; a schema of its own is made and dropped")
-	broken := flag.String("break", "", "build the host with a defect (acknowledge-early) that the run must find")
+	broken := flag.String("break", "", "build the host with the defect acknowledge-early, which the run must find")
 	flag.Parse()
 	dir, err := os.MkdirTemp("", "chaos-")
 	if err != nil {
@@ -37,7 +37,7 @@ func run(ctx context.Context) error {
 	defer os.RemoveAll(dir)
 	var tags, env []string
 	if *broken != "" {
-		tags, env = []string{"faults"}, []string{"HOST_FAULT=" + *broken}
+		tags, env = []string{"faults"}, []string{"OBJECTHOST_FAULT=" + *broken}
 	}
 	bin, err := proc.Build(ctx, dir, tags...)
 	if err != nil {
