@@ -150,6 +150,10 @@ func TestChildrenEndToo(t *testing.T) {
 	h := start(t, "child", nil)
 	s := wantState(t, h, pluginhost.StateReady)
 	child := childOf(t, s.PID)
+	kill(t, s.PID) // it cannot see to its children any more
+	eventually(t, "the end of the child of a plugin that crashed", func() bool { return !alive(child) })
+	eventually(t, "the next generation", func() bool { return h.Status(t, "fixture").Generation == 2 })
+	child = childOf(t, wantState(t, h, pluginhost.StateReady).PID)
 	if err := h.Manager.Disable(t.Context(), "fixture"); err != nil {
 		t.Fatal(err)
 	}
