@@ -10,10 +10,12 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/objecthost/objecthost/core/identity"
+	"github.com/objecthost/objecthost/services/automation/sqlstore"
 	"github.com/objecthost/objecthost/services/data"
 )
 
@@ -23,9 +25,21 @@ func onAccount(trigger, rest string) string {
 
 func TestRecordChangesRunInOrder(t *testing.T) {
 	each(t, nodeConfig{}, func(t *testing.T, n *node) {
-		n.put(t, "follow", `{"type":"record_change",`+chain(onAccount("record-after-write", ""),
-			`{"id":"note","type":"create_record","config":{"objectName":"note","fields":{"text":"{record.id}","number":"{record.annual_revenue}"}}}`)+`}`)
 		const records, changes = 3, 8
+		var mu sync.Mutex
+		order := map[string][]any{}
+		written := make(chan struct{})
+		fatal(t, n.RegisterNode(NodeType{Type: "see", Run: func(_ context.Context, s *Step) (Result, error) {
+			<-written // every run of the other changes could overtake this one
+			record, _ := s.Variable("record")
+			values := record.(map[string]any)
+			mu.Lock()
+			defer mu.Unlock()
+			id := values["id"].(string)
+			order[id] = append(order[id], values["annual_revenue"])
+			return Result{}, nil
+		}}))
+		n.put(t, "follow", `{"type":"record_change",`+chain(onAccount("record-after-write", ""), `{"id":"see","type":"see"}`)+`}`)
 		var ids []string
 		for range records {
 			r, err := n.engine.Create(user(t), "account", data.Record{"name": "a", "annual_revenue": 0})
@@ -38,15 +52,22 @@ func TestRecordChangesRunInOrder(t *testing.T) {
 				fatal(t, err)
 			}
 		}
+		n.await(t, "all runs", func() bool { return len(n.logOf(t, "follow")) == records*(changes+1) })
+		running := map[string]int{}
+		for _, run := range n.logOf(t, "follow") {
+			if run.Status == sqlstore.StatusRunning {
+				running[run.Trigger.RecordID]++
+			}
+		}
+		for id, count := range running {
+			if count > 1 {
+				t.Errorf("%d runs for %s at once", count, id)
+			}
+		}
+		close(written)
 		n.ended(t, "follow", records*(changes+1))
 		for _, id := range ids {
-			page, err := n.engine.Find(system(t), "note", data.Query{Where: data.Eq("text", id), OrderBy: []data.Sort{{Field: "created_at"}, {Field: "number"}}})
-			fatal(t, err)
-			var got []any
-			for _, r := range page.Records {
-				got = append(got, r["number"])
-			}
-			equal(t, "order of "+id, got, `[0,1,2,3,4,5,6,7,8]`)
+			equal(t, "order of "+id, order[id], `[0,1,2,3,4,5,6,7,8]`)
 		}
 	})
 }
