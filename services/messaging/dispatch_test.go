@@ -522,6 +522,11 @@ func TestARowThatCrashesItsHostIsSentAlone(t *testing.T) {
 
 func TestCase_CON_04_DatabaseGoneForAWhile(t *testing.T) {
 	t.Parallel()
+	t.Run("postgres", databaseGoneForAWhile)
+}
+
+func databaseGoneForAWhile(t *testing.T) {
+	t.Parallel()
 	proxy, dsn := storagetest.ProxyDSN(t, storagetest.Postgres(t))
 	db := storagetest.Open(t, dsn, storage.Config{})
 	b := setup(t, db, func(c *messaging.Config) {
