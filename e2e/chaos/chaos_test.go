@@ -3,7 +3,9 @@ package chaos_test
 import (
 	"context"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -79,5 +81,20 @@ func TestKillingADefectiveHostIsFoundOut(t *testing.T) {
 				t.Errorf("a consumer that acknowledges early lost nothing: %s", report.Line())
 			}
 		})
+	}
+}
+
+// A store that does not fence outcomes must be found out as well. One host with
+// one claim at a time cannot show it, so the tests of late outcomes do.
+func TestUnfencedOutcomesAreFoundOut(t *testing.T) {
+	const name = "TestCase_CLM_02_LateOutcomesOfARowInFlight"
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-tags", "faults", "-count=1", "-timeout=5m", "-run=^"+name+"$", "./services/messaging")
+	cmd.Dir = proc.Root()
+	cmd.Env = append(os.Environ(), "OBJECTHOST_FAULT=no-fence")
+	out, err := cmd.CombinedOutput()
+	for _, dialect := range []string{"sqlite", "postgres"} {
+		if err == nil || !strings.Contains(string(out), "--- FAIL: "+name+"/"+dialect) {
+			t.Errorf("%s: outcomes without a fence were not found out: %v\n%s", dialect, err, out)
+		}
 	}
 }
