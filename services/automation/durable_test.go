@@ -55,12 +55,13 @@ func TestRunGoesOnFromWhereItWasSaved(t *testing.T) {
 			t.Fatalf("execute: %v", err)
 		}
 		id := first.logOf(t, "long")[0].ID
-		second := newNode(t, db, nodeConfig{keyring: keys})
+		second := newNode(t, db, nodeConfig{still: true, keyring: keys})
 		fatal(t, second.RegisterNode(NodeType{Type: "stick", Run: func(context.Context, *Step) (Result, error) {
 			runs.Add(1)
 			return Result{}, nil
 		}}))
 		second.crash(t, id)
+		second.run(t)
 		run := second.ended(t, "long", 1)[0]
 		if run.ID != id || run.Status != RunCompleted || runs.Load() != 2 {
 			t.Fatalf("run: %+v, stick ran %d times", run, runs.Load())

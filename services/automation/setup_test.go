@@ -155,11 +155,17 @@ func newNode(t testing.TB, db *storage.DB, c nodeConfig) *node {
 	n.serve(c.authorizer)
 	t.Cleanup(func() { n.halt(t) })
 	if !c.still {
-		fatal(t, n.events.Start(ctx))
-		fatal(t, n.outbox.Start(ctx))
-		fatal(t, n.Start(ctx))
+		n.run(t)
 	}
 	return n
+}
+
+// run starts the consumer, the outbox and the execution of runs.
+func (n *node) run(t testing.TB) {
+	t.Helper()
+	fatal(t, n.events.Start(t.Context()))
+	fatal(t, n.outbox.Start(t.Context()))
+	fatal(t, n.Start(t.Context()))
 }
 
 // serve mounts the routes the way the HTTP server does, for a caller that the
