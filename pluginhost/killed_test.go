@@ -31,7 +31,7 @@ func TestKilledHost(t *testing.T) {
 		t.Run("mode "+mode, func(t *testing.T) {
 			t.Parallel()
 			// The host cannot remove its folders; they lie in one of ours.
-			temp, err := os.MkdirTemp("", "killed")
+			temp, err := os.MkdirTemp("", "killed") //nolint:usetesting // the paths of sockets are short
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -112,7 +112,7 @@ func TestSupervisorRestartsUntilTheBreakerOpens(t *testing.T) {
 			synctest.Wait()
 			if i < 2 {
 				st := states(sup)
-				if st.State != StateBackoff || st.Reason != "fell over" || st.NextRetry.Sub(time.Now()) > 2*time.Second {
+				if st.State != StateBackoff || st.Reason != "fell over" || time.Until(st.NextRetry) > 2*time.Second {
 					t.Fatalf("after failure %d: %+v", i, st)
 				}
 				if _, err := sup.instance(); !pluginsdk.IsCode(err, pluginsdk.CodeUnavailable) || !pluginsdk.Retryable(err) {

@@ -9,6 +9,7 @@ require (
 	github.com/objecthost/objecthost/core v0.0.0
 	github.com/objecthost/objecthost/pluginhost v0.0.0
 	github.com/objecthost/objecthost/plugins/webhooks v0.0.0
+	github.com/objecthost/objecthost/pluginsdk v0.0.0
 	github.com/objecthost/objecthost/services/auth v0.0.0
 	github.com/objecthost/objecthost/services/automation v0.0.0
 	github.com/objecthost/objecthost/services/data v0.0.0
@@ -48,7 +49,6 @@ require (
 	github.com/mitchellh/copystructure v1.2.0 // indirect
 	github.com/mitchellh/reflectwalk v1.0.2 // indirect
 	github.com/ncruces/go-strftime v1.1.0 // indirect
-	github.com/objecthost/objecthost/pluginsdk v0.0.0 // indirect
 	github.com/oklog/run v1.1.0 // indirect
 	github.com/puzpuzpuz/xsync/v3 v3.5.1 // indirect
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect

@@ -17,7 +17,7 @@ import (
 
 // TestServePlugins runs the sample plugin beside a host as an operator does.
 func TestServePlugins(t *testing.T) {
-	dir, err := os.MkdirTemp("", "hp") // short, because sockets' paths are
+	dir, err := os.MkdirTemp("", "hp") //nolint:usetesting // the paths of sockets are short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +81,7 @@ func TestServePlugins(t *testing.T) {
 
 // TestPluginCommands takes a plugin from its program to a running host, signed.
 func TestPluginCommands(t *testing.T) {
-	dir, err := os.MkdirTemp("", "hp")
+	dir, err := os.MkdirTemp("", "hp") //nolint:usetesting // the paths of sockets are short
 	if err != nil {
 		t.Fatal(err)
 	}

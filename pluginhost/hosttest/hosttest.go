@@ -120,7 +120,7 @@ func runDir(t testing.TB) string {
 	if len(parent) > 30 { // macOS has a long one
 		parent = "/tmp"
 	}
-	dir, err := os.MkdirTemp(parent, "oh")
+	dir, err := os.MkdirTemp(parent, "oh") //nolint:usetesting // the paths of sockets are short
 	if err != nil {
 		t.Fatal(err)
 	}
