@@ -30,6 +30,9 @@ const (
 	CodeNotAttempted      = "NOT_ATTEMPTED"
 	CodeRolledBack        = "ROLLED_BACK"
 	CodeInvalidDefinition = "INVALID_DEFINITION"
+	// CodePluginUnavailable is the refusal of a write whose hook lives in a
+	// plugin that does not run at the moment.
+	CodePluginUnavailable = "PLUGIN_UNAVAILABLE"
 )
 
 // Error is what the engine answers when the caller is to blame or a rule of
@@ -100,6 +103,8 @@ func HTTPStatus(code string) int {
 		return http.StatusBadRequest
 	case CodeInvalidDefinition:
 		return http.StatusUnprocessableEntity
+	case CodePluginUnavailable:
+		return http.StatusServiceUnavailable
 	default:
 		return http.StatusInternalServerError
 	}
