@@ -754,3 +754,41 @@ func TestCase_BOD_11_BigPayloadsAreReadWhenTheyAreSent(t *testing.T) {
 		}
 	})
 }
+
+func TestFiveDaysWithoutASuccessSwitchTheTargetOff(t *testing.T) {
+	t.Parallel()
+	storagetest.EachDialect(t, func(t *testing.T, db *storage.DB) {
+		log := new(events)
+		b := setup(t, db, func(c *messaging.Config) { c.Events = log })
+		b.receiver.Handle("/in", messagingtest.Status(500, ""), messagingtest.Status(500, ""), messagingtest.Status(200, ""))
+		b.target(t, func(*messaging.Target) {})
+		age := func(days int64) {
+			t.Helper()
+			if _, err := db.Write(t.Context()).ExecContext(t.Context(), `UPDATE sys_http_target SET failing_since = $1`, time.Now().UnixMilli()-days*86_400_000); err != nil {
+				t.Fatal(err)
+			}
+		}
+		state := func() messaging.TargetState {
+			t.Helper()
+			target, err := b.Target(t.Context(), messaging.SourceWebhook, "hook", "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return target.State
+		}
+		age(4)
+		b.enqueue(t, b.request("/in"))
+		b.waitAttempt(t)
+		if state() != messaging.TargetActive {
+			t.Error("switched off after four days")
+		}
+		age(6)
+		b.target(t, func(*messaging.Target) {}) // the dispatcher reads the target again
+		b.enqueue(t, b.request("/in"))
+		b.waitAttempt(t)
+		eventually(t, "the target is held", func() bool { return state() == messaging.TargetHeld })
+		if !slices.Contains(log.types(), messaging.EventTargetHeld) {
+			t.Errorf("events = %v", log.types())
+		}
+	})
+}
