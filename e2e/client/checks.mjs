@@ -6,7 +6,7 @@
 // The key needs the scope admin; the host has to serve examples/objects and to be allowed to call 127.0.0.1, where
 // the checks' own receiver listens. Records that the checks make have names of their own per run, so that a host may
 // be checked more than once. scripts/conformance does all of this.
-import { loadClient, run, Wire } from './harness.mjs';
+import { loadClient, loadVerifier, run, Wire } from './harness.mjs';
 import { Receiver } from './receiver.mjs';
 import automation from './groups/automation.mjs';
 import bulk from './groups/bulk.mjs';
@@ -34,7 +34,7 @@ const newClient = (options = {}) => new Client({ baseUrl: wire.base, token: key,
 const receiver = await Receiver.listen();
 const world = {
   wire, receiver, newClient, client: newClient(),
-  object: 'account',
+  object: 'account', StandardWebhook: loadVerifier(root),
   // tag is in the names of this run's records; digits only, so that a search for a letter finds none of them by it.
   tag: String(Date.now() % 1e9),
 };

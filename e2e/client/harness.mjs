@@ -12,6 +12,11 @@ export async function loadClient(folder) {
   return ObjectStackClient;
 }
 
+// loadVerifier returns the constructor of the official library that verifies Standard Webhooks.
+export function loadVerifier(folder) {
+  return createRequire(path.join(path.resolve(folder), 'from-here.js'))('standardwebhooks').Webhook;
+}
+
 // Wire is a transport for clients and for requests of one's own. It keeps the exchanges of the running check.
 export class Wire {
   exchanges = [];

@@ -3,7 +3,7 @@ import { eventually, refused } from '../harness.mjs';
 import { signature } from '../receiver.mjs';
 
 // From a record's change to a signed request, and what becomes of it.
-export default async function ({ check, client, newClient, wire, receiver, object, tag }) {
+export default async function ({ check, client, newClient, wire, receiver, object, tag, StandardWebhook }) {
   const hook = async (name, values = {}) => {
     const path = `/${name}`;
     const { record } = await client.data.create('sys_webhook', {
@@ -35,6 +35,18 @@ export default async function ({ check, client, newClient, wire, receiver, objec
       ['VALIDATION_FAILED', { triggers: ['explode'] }], ['VALIDATION_FAILED', { triggers: ['undelete'] }], ['VALIDATION_FAILED', { url: 'ftp://example.com' }],
       ['VALIDATION_FAILED', { definition_json: '{"unheard":1}' }], ['VALIDATION_FAILED', { name: 'Not A Name' }],
     ]) await refused(() => hook('refused', values), 400, code);
+  });
+
+  await check('the official library verifies Standard Webhooks signatures', async () => {
+    const secret = `whsec_${Buffer.from('a secret of twenty-four.').toString('base64')}`;
+    const w = await hook('standard', { signing_secret: secret, definition_json: '{"signature":"both"}' });
+    const made = await record();
+    const [r] = await receiver.wait(w.path, 1);
+    assert.equal(new StandardWebhook(secret).verify(r.body, r.headers).recordId, made.id);
+    assert.equal(r.headers['webhook-id'], idOf(r));
+    assert.throws(() => new StandardWebhook(secret).verify(`${r.body} `, r.headers), /No matching signature/);
+    assert.ok(r.headers['x-objectstack-signature']);
+    await end(w);
   });
 
   await check('create, update and delete arrive in order, signed, with the event as body', async () => {
