@@ -20,7 +20,7 @@ func benchCommand(env environment) *cobra.Command {
 			"that verifies every signature in another, and a bare HTTP client in turns with them for comparison.",
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(benchDeliveriesCommand(env), benchEventsCommand(env), benchAPICommand(env), benchReceiverCommand(env))
+	c.AddCommand(benchDeliveriesCommand(env), benchEventsCommand(env), benchFlowsCommand(env), benchAPICommand(env), benchReceiverCommand(env))
 	return c
 }
 
@@ -90,6 +90,18 @@ func benchEventsCommand(env environment) *cobra.Command {
 	c.Flags().IntVar(&cfg.Writers, "writers", 2, "goroutines that append")
 	c.RunE = func(*cobra.Command, []string) error {
 		return run(func(ctx context.Context) (*bench.Report, error) { return bench.Events(ctx, cfg) })
+	}
+	return c
+}
+
+func benchFlowsCommand(env environment) *cobra.Command {
+	var cfg bench.Config
+	c := &cobra.Command{Use: "flows", Short: "Measure flows that records start, each with a durable http node", Args: cobra.NoArgs}
+	run := benchFlags(c, &cfg, env)
+	c.Flags().IntVar(&cfg.Rows, "rows", 10_000, "records of a run, created in batches of 100")
+	c.Flags().IntVar(&cfg.RecordWriters, "record-writers", 2, "goroutines that create records")
+	c.RunE = func(*cobra.Command, []string) error {
+		return run(func(ctx context.Context) (*bench.Report, error) { return bench.Flows(ctx, cfg) })
 	}
 	return c
 }

@@ -120,6 +120,18 @@ func TestScenarios(t *testing.T) {
 	})
 }
 
+func TestFlows(t *testing.T) {
+	eachDSN(t, func(t *testing.T, db string) {
+		got, err := bench.Flows(t.Context(), tiny(t, db))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Rows != 200 || got.Unique != 200 || got.AttemptRows != 200 || got.DeliveriesPerSecond <= 0 || got.CPUSecondsPer1000 <= 0 || got.P99 <= 0 {
+			t.Errorf("figures are %+v", got.Figures)
+		}
+	})
+}
+
 func TestEvents(t *testing.T) {
 	eachDSN(t, func(t *testing.T, db string) {
 		got, err := bench.Events(t.Context(), tiny(t, db))

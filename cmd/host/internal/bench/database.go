@@ -13,6 +13,7 @@ import (
 
 	webhookstore "github.com/objecthost/objecthost/plugins/webhooks/sqlstore"
 	authstore "github.com/objecthost/objecthost/services/auth/sqlstore"
+	automationstore "github.com/objecthost/objecthost/services/automation/sqlstore"
 	messagingstore "github.com/objecthost/objecthost/services/messaging/sqlstore"
 	"github.com/objecthost/objecthost/services/realtime/sqllog"
 	"github.com/objecthost/objecthost/storage"
@@ -55,7 +56,8 @@ func openDatabase(ctx context.Context, name string) (_ *database, err error) {
 	if d.DB, err = dsn.Open(ctx, d.dsn, storage.Config{}); err != nil {
 		return nil, err
 	}
-	err = d.Migrate(ctx, seal.Migrations(), sqllog.Migrations(), messagingstore.Migrations(), authstore.Migrations(), webhookstore.Migrations())
+	err = d.Migrate(ctx, seal.Migrations(), sqllog.Migrations(), messagingstore.Migrations(), authstore.Migrations(), webhookstore.Migrations(),
+		automationstore.Migrations())
 	if err != nil {
 		return nil, fmt.Errorf("migrate the database: %w", err)
 	}

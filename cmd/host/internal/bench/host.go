@@ -37,8 +37,9 @@ type host struct {
 	meter atomic.Pointer[meter]
 }
 
-// startHost starts a host on the box's database. Stop it with stop.
-func (b *box) startHost(ctx context.Context) (*host, error) {
+// startHost starts a host on the box's database, with more plugins than the
+// usual ones. Stop it with stop.
+func (b *box) startHost(ctx context.Context, more ...core.Plugin) (*host, error) {
 	h := &host{}
 	events, err := b.events()
 	if err != nil {
@@ -70,9 +71,11 @@ func (b *box) startHost(ctx context.Context) (*host, error) {
 	}
 	h.server = rest.NewPlugin(rest.Config{Addr: "127.0.0.1:0", Version: "bench", Logger: b.log})
 	h.kernel = core.New(core.Config{Logger: b.log})
-	err = h.kernel.Use(realtime.NewPlugin(events), messaging.NewPlugin(outbox, access),
+	err = h.kernel.Use(append([]core.Plugin{
+		realtime.NewPlugin(events), messaging.NewPlugin(outbox, access),
 		auth.NewPlugin(access, func(_ context.Context, made auth.NewKey) { h.key = made.Secret }),
-		data.NewPlugin(h.engine, objects...), h.server, hooks)
+		data.NewPlugin(h.engine, objects...), h.server, hooks,
+	}, more...)...)
 	if err != nil {
 		return nil, err
 	}
