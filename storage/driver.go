@@ -75,6 +75,8 @@ const (
 	FaultBusy
 	// FaultConnection is a connection that was lost or not to be had.
 	FaultConnection
+	// FaultFull is a disk, file or quota without room.
+	FaultFull
 )
 
 // Fault is a classified error.

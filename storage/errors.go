@@ -112,15 +112,15 @@ func IsBusy(err error) bool {
 func IsConnectionLost(err error) bool { return FaultOf(err).Kind == FaultConnection }
 
 // IsTransient tells whether the same work may succeed when it is done again:
-// the transaction lost against another one, a lock was busy, or the connection
-// was lost. A *CommitUnknownError is not transient: the work may be done.
+// the transaction lost against another one, a lock was busy, the connection was
+// lost, or there is no room at the moment. A *CommitUnknownError is not transient: the work may be done.
 func IsTransient(err error) bool {
 	var unknown *CommitUnknownError
 	if err == nil || errors.As(err, &unknown) || errors.Is(err, context.Canceled) {
 		return false
 	}
 	switch FaultOf(err).Kind {
-	case FaultConflict, FaultBusy, FaultConnection:
+	case FaultConflict, FaultBusy, FaultConnection, FaultFull:
 		return true
 	}
 	var busy *WriterBusyError

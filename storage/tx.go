@@ -78,8 +78,8 @@ func retryable(err error) bool {
 		return true
 	}
 	// A wait for the writer that ended was long enough: its bound is the
-	// caller's as well.
-	return IsTransient(unmarked(err)) && !errors.As(err, &busy)
+	// caller's as well. Room is not made in milliseconds.
+	return IsTransient(unmarked(err)) && !errors.As(err, &busy) && FaultOf(unmarked(err)).Kind != FaultFull
 }
 
 func unmarked(err error) error {

@@ -792,3 +792,38 @@ func TestFiveDaysWithoutASuccessSwitchTheTargetOff(t *testing.T) {
 		}
 	})
 }
+
+func TestAFullDatabaseLosesNothing(t *testing.T) {
+	t.Parallel()
+	db := storagetest.Open(t, storagetest.SQLite(t), storage.Config{})
+	b := setup(t, db)
+	b.receiver.Handle("/in", messagingtest.Hang(messagingtest.Status(200, string(slices.Repeat([]byte("x"), 16<<10)))))
+	ids := b.enqueue(t, b.request("/in"), b.request("/in"), b.request("/in"))
+	if _, err := b.receiver.WaitFor(t.Context(), 3); err != nil {
+		t.Fatal(err)
+	}
+	limit := func(pages string) {
+		t.Helper()
+		var now int64
+		if err := db.Write(t.Context()).QueryRowContext(t.Context(), `PRAGMA max_page_count = `+pages).Scan(&now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	limit("1") // SQLite takes it for the present number of pages
+	b.receiver.Release()
+	eventually(t, "the lack of room is noticed", func() bool { return b.CheckHealth(t.Context()) != nil })
+	for _, d := range ids {
+		if got := b.delivery(t, d.ID); got.Status != messaging.StatusInFlight {
+			t.Errorf("delivery = %+v, want it in flight until its outcome is saved", got)
+		}
+	}
+	limit("1000000")
+	for range ids {
+		if d := b.waitAttempt(t); d.Status != messaging.StatusSuccess || d.Attempts != 1 || d.CrashCount != 0 {
+			t.Errorf("delivery = %+v", d)
+		}
+	}
+	if n := b.arrivals("/in"); n != 3 {
+		t.Errorf("the receiver got %d requests, want 3", n)
+	}
+}

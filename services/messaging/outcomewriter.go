@@ -3,6 +3,7 @@ package messaging
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"sync"
@@ -143,14 +144,14 @@ func (w *outcomeWriter) save(batch []item) bool {
 			return true
 		case w.ctx.Err() != nil:
 			return false
-		case !storage.IsTransient(err) && len(batch) > 1:
+		case !away(err) && len(batch) > 1:
 			half := len(batch) / 2
 			return w.save(batch[:half]) && w.save(batch[half:])
-		case !storage.IsTransient(err) && !batch[0].bare():
+		case !away(err) && !batch[0].bare():
 			w.d.log.Error("save outcome, trying without the response", "delivery_id", batch[0].outcome.ID, "error", err)
 			batch = []item{batch[0].stripped()}
 			continue
-		case !storage.IsTransient(err):
+		case !away(err):
 			// The claim's end gives the row back.
 			w.d.log.Error("save outcome", "delivery_id", batch[0].outcome.ID, "error", err)
 			w.d.targetChanged(batch[0].job.target.id)
@@ -162,6 +163,14 @@ func (w *outcomeWriter) save(batch []item) bool {
 		}
 		pause = min(2*pause, time.Second)
 	}
+}
+
+// away tells that the store is not there, has no room, or does not tell
+// whether it took a batch. Trying again is safe: an outcome that was saved has
+// given up its claim.
+func away(err error) bool {
+	var unknown *storage.CommitUnknownError
+	return storage.IsTransient(err) || errors.As(err, &unknown) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // bare tells that nothing of the receiver's answer is left to store.

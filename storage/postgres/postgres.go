@@ -194,6 +194,8 @@ func faultOf(pg *pgconn.PgError) storage.Fault {
 		return storage.Fault{Kind: storage.FaultUnique, Constraint: pg.ConstraintName}
 	case "40001", "40P01": // serialization_failure, deadlock_detected
 		return storage.Fault{Kind: storage.FaultConflict}
+	case "53100", "53200": // disk_full, out_of_memory
+		return storage.Fault{Kind: storage.FaultFull}
 	case "55P03": // lock_not_available
 		return storage.Fault{Kind: storage.FaultBusy}
 	case "57P01", "57P02", "57P03", "57P05", // shutdown, crash, starting, idle session

@@ -25,11 +25,12 @@ const Memory = ":memory:"
 
 // Driver implements storage.Driver on one file.
 type Driver struct {
-	walLimit int64 // bytes
-	path     string
-	tempDir  string // set for Memory
-	writer   *sql.DB
-	readers  *sql.DB
+	walLimit  int64         // bytes
+	tidyEvery time.Duration // the least time between two cuts of the WAL
+	path      string
+	tempDir   string // set for Memory
+	writer    *sql.DB
+	readers   *sql.DB
 
 	tidyMu sync.Mutex
 	tidied time.Time
@@ -41,15 +42,15 @@ var _ storage.Driver = (*Driver)(nil)
 // a private temporary file: a real in-memory database can't have a writer and
 // readers with the file's locking.
 func Open(ctx context.Context, path string, cfg storage.Config) (*storage.DB, error) {
-	return openWith(ctx, path, cfg, walLimit)
+	return openWith(ctx, path, cfg, walLimit, time.Second)
 }
 
-func openWith(ctx context.Context, path string, cfg storage.Config, walLimit int64) (*storage.DB, error) {
+func openWith(ctx context.Context, path string, cfg storage.Config, walLimit int64, tidyEvery time.Duration) (*storage.DB, error) {
 	cfg, err := cfg.WithDefaults(storage.SQLite)
 	if err != nil {
 		return nil, err
 	}
-	d := &Driver{path: path, walLimit: walLimit}
+	d := &Driver{path: path, walLimit: walLimit, tidyEvery: tidyEvery}
 	switch path {
 	case "":
 		return nil, errors.New("storage: the SQLite DSN names no file")
@@ -180,7 +181,7 @@ func (d *Driver) Tidy(ctx context.Context) {
 	}
 	d.tidyMu.Lock()
 	defer d.tidyMu.Unlock()
-	if time.Since(d.tidied) < time.Second {
+	if time.Since(d.tidied) < d.tidyEvery {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, 250*time.Millisecond)
@@ -214,6 +215,7 @@ func (d *Driver) Close() error {
 const (
 	codeBusy             = 5
 	codeLocked           = 6
+	codeFull             = 13 // SQLITE_FULL
 	codeConstraintPK     = 19 | 6<<8
 	codeConstraintUnique = 19 | 8<<8
 	codeConstraintRowID  = 19 | 10<<8
@@ -233,6 +235,8 @@ func (d *Driver) Fault(err error) storage.Fault {
 		return storage.Fault{Kind: storage.FaultUnique, Constraint: constraint(coded.Error())}
 	case code&0xff == codeBusy, code&0xff == codeLocked:
 		return storage.Fault{Kind: storage.FaultBusy}
+	case code&0xff == codeFull:
+		return storage.Fault{Kind: storage.FaultFull}
 	}
 	return storage.Fault{}
 }

@@ -29,7 +29,7 @@ const walLimit = 256 << 10
 
 func openLimited(t *testing.T) *storage.DB {
 	t.Helper()
-	return opened(t)(sqlite.OpenLimited(context.Background(), filepath.Join(t.TempDir(), "a.db"), storage.Config{}, walLimit))
+	return opened(t)(sqlite.OpenLimited(context.Background(), filepath.Join(t.TempDir(), "a.db"), storage.Config{}, walLimit, time.Millisecond))
 }
 
 func opened(t *testing.T) func(*storage.DB, error) *storage.DB {
