@@ -21,6 +21,7 @@ import (
 // watched counts the calls of a store and fails what a test asks it to.
 type watched struct {
 	driver.Store
+	block   func(driver.ClaimRequest) error
 	claims  atomic.Int64
 	inserts atomic.Int64
 	refuse  func([]*driver.Row) error
@@ -28,6 +29,11 @@ type watched struct {
 }
 
 func (w *watched) Claim(ctx context.Context, req driver.ClaimRequest) ([]*driver.Row, error) {
+	if w.block != nil {
+		if err := w.block(req); err != nil {
+			return nil, err
+		}
+	}
 	rows, err := w.Store.Claim(ctx, req)
 	if len(rows) > 0 {
 		w.claims.Add(1)
@@ -595,6 +601,70 @@ func TestABadRowInAGroupCommitHurtsOnlyItself(t *testing.T) {
 			b.waitAttempt(t)
 		}
 	})
+}
+
+func TestABadRowInAClaimHurtsOnlyItsTarget(t *testing.T) {
+	t.Parallel()
+	storagetest.EachDialect(t, func(t *testing.T, db *storage.DB) {
+		var bad atomic.Int64
+		w := &watched{block: func(req driver.ClaimRequest) error {
+			for _, want := range req.Wants {
+				if want.TargetID == bad.Load() {
+					return errors.New("refused by the database")
+				}
+			}
+			return nil
+		}}
+		b := setup(t, db, watch(w), func(c *messaging.Config) { c.PollInterval = 50 * time.Millisecond })
+		var reqs []messaging.Request
+		for i := range 21 {
+			req := b.request("/in")
+			req.RefID = fmt.Sprintf("hook-%d", i)
+			reqs = append(reqs, req)
+		}
+		b.holdAll(t, reqs)
+		b.enqueue(t, reqs...)
+		var number int64
+		if err := db.Read(t.Context()).QueryRowContext(t.Context(), `SELECT number FROM sys_http_target WHERE target_key = 'hook-7'`).Scan(&number); err != nil {
+			t.Fatal(err)
+		}
+		bad.Store(number)
+		b.resumeAll(t, reqs)
+		for range 20 {
+			if d := b.waitAttempt(t); d.RefID == "hook-7" || d.Status != messaging.StatusSuccess {
+				t.Errorf("delivery = %+v", d)
+			}
+		}
+		bad.Store(0) // the row was mended
+		if d := b.waitAttempt(t); d.RefID != "hook-7" || d.Attempts != 1 || d.CrashCount != 0 {
+			t.Errorf("delivery = %+v", d)
+		}
+	})
+}
+
+// holdAll and resumeAll change the targets of requests.
+func (b *bundle) holdAll(t *testing.T, reqs []messaging.Request) {
+	t.Helper()
+	b.targets(t, reqs, messaging.TargetHeld)
+}
+func (b *bundle) resumeAll(t *testing.T, reqs []messaging.Request) {
+	t.Helper()
+	b.targets(t, reqs, messaging.TargetActive)
+}
+
+func (b *bundle) targets(t *testing.T, reqs []messaging.Request, state messaging.TargetState) {
+	t.Helper()
+	err := b.db.InTx(t.Context(), func(ctx context.Context) error {
+		for _, r := range reqs {
+			if err := b.PutTarget(ctx, messaging.Target{Source: r.Source, Key: r.RefID, State: state}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestABadOutcomeInABatchHurtsOnlyItself(t *testing.T) {

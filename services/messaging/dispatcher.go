@@ -2,6 +2,7 @@ package messaging
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"sync"
@@ -360,16 +361,32 @@ func (d *dispatcher) claim(ctx context.Context) error {
 	if len(wants) == 0 {
 		return nil
 	}
+	return d.claimWants(ctx, wants, gens)
+}
+
+// claimWants claims for several targets at once. A claim that the store
+// refuses is split until the target that it refuses stands alone; that one
+// waits for the next look at the store, and no other does.
+func (d *dispatcher) claimWants(ctx context.Context, wants []driver.Want, gens map[int64]uint64) error {
 	began := time.Now()
-	token := uuid.NewString()
 	rows, err := d.cfg.Store.Claim(ctx, driver.ClaimRequest{
-		Node: d.cfg.Node, Token: token, Wants: wants, Hold: d.cfg.hold(),
+		Node: d.cfg.Node, Token: uuid.NewString(), Wants: wants, Hold: d.cfg.hold(),
 	})
-	if err != nil {
+	switch {
+	case err == nil:
+		d.setErr(nil)
+		d.accept(rows, wants, gens, began.Add(d.cfg.QueueWait))
+		return nil
+	case away(err) || ctx.Err() != nil:
 		return err
+	case len(wants) > 1:
+		half := len(wants) / 2
+		return errors.Join(d.claimWants(ctx, wants[:half], gens), d.claimWants(ctx, wants[half:], gens))
 	}
-	d.setErr(nil)
-	d.accept(rows, wants, gens, began.Add(d.cfg.QueueWait))
+	d.log.Error("claim rows of a target", "target_id", wants[0].TargetID, "error", err)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.targets[wants[0].TargetID].ready = false
 	return nil
 }
 
