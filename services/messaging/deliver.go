@@ -44,6 +44,9 @@ func (d *dispatcher) deliver(j *job) item {
 	if stale || cfg.row.State != TargetActive || !time.Now().Before(j.sendBy) || d.sendCtx.Err() != nil {
 		return release
 	}
+	if r.CrashCount >= quarantineAt && !d.markAlone(r) {
+		return release
+	}
 	if r.Expired {
 		return d.settle(j, cfg, nil, Input{Now: j.started, ExpiresAt: j.started})
 	}
@@ -61,6 +64,18 @@ func (d *dispatcher) deliver(j *job) item {
 		out.Body = body
 	}
 	return d.settle(j, cfg, d.s.sender.Send(d.sendCtx, out), Input{})
+}
+
+// markAlone notes that a row is being sent alone, so that a crash now is its
+// own.
+func (d *dispatcher) markAlone(r *driver.Row) bool {
+	ctx, cancel := context.WithTimeout(d.sendCtx, d.cfg.QueueWait)
+	defer cancel()
+	_, applied, err := d.cfg.Store.Edit(ctx, driver.Edit{ID: r.ID, From: []Status{StatusInFlight}, Alone: true})
+	if err != nil {
+		d.log.Warn("mark delivery as sent alone", "delivery_id", r.ID, "error", err)
+	}
+	return err == nil && applied
 }
 
 // outgoing unseals what the request needs. A reason means that the row cannot

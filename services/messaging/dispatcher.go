@@ -19,7 +19,7 @@ import (
 const (
 	// quarantineAt is the crash count from which a row is sent alone, deadAt
 	// the one at which it ends dead: three crashes in company, three alone.
-	quarantineAt = 3
+	quarantineAt = driver.AloneAt
 	deadAt       = 6
 	// bigPayloads bounds the bytes of payloads above driver.MaxClaimedPayload
 	// that are in memory at once.

@@ -140,7 +140,7 @@ func (w *walk) deeds() map[string]func(id string) cause {
 		},
 		"expiry": func(string) cause { expire(); return causeExpiry },
 		"last expiry": func(id string) cause {
-			w.exec(`UPDATE sys_http_delivery SET crash_count = $1 WHERE id = $2`, deadAt-1, id)
+			w.exec(`UPDATE sys_http_delivery SET crash_count = $1, sent_alone = TRUE WHERE id = $2`, deadAt-1, id)
 			expire()
 			return causeExpiry
 		},

@@ -84,6 +84,8 @@ type Row struct {
 	Parked bool
 	// NotifyFinished asks for a delivery.finished event at any end.
 	NotifyFinished bool
+	// SentAlone tells that the row is being sent with nothing else in flight.
+	SentAlone bool
 	// TargetVersion is the version of the target when the row was claimed.
 	TargetVersion int64
 	// PayloadSize is the length of the payload in bytes. Claim leaves Payload
@@ -92,6 +94,11 @@ type Row struct {
 	// Expired tells that ExpiresAt had passed when the row was claimed.
 	Expired bool
 }
+
+// AloneAt is the crash count from which a row is sent alone. From there on only
+// a crash while it is sent alone counts: what else was claimed at the time of
+// a crash is not to blame.
+const AloneAt = 3
 
 // MaxClaimedPayload is the largest payload in bytes that Claim returns with
 // its row; a larger one is read when it is sent, so that the rows of a claim
@@ -266,6 +273,8 @@ type Edit struct {
 	// Redeliver puts the row back to pending with a fresh budget; otherwise
 	// the row ends as Status with Error.
 	Redeliver bool
+	// Alone marks a row in flight as sent alone, and does nothing else.
+	Alone bool
 	Status    Status
 	Error     string
 	// URL, Method, HeadersSealed and TimeoutMillis replace the row's own when
@@ -303,8 +312,9 @@ type Store interface {
 	// their targets.
 	Record(ctx context.Context, outcomes []Outcome, touches []Touch) ([]bool, error)
 	// Expire returns up to limit rows whose claims have ended, or all claims
-	// when all is set, to Pending and adds one to their crash_count. Rows
-	// whose count has reached deadAt end Dead and are returned.
+	// when all is set, to Pending and adds one to their crash_count, from
+	// [AloneAt] on only if they were sent alone. Rows whose count has reached
+	// deadAt end Dead and are returned.
 	Expire(ctx context.Context, all bool, deadAt, limit int) (requeued int, dead []*Row, err error)
 	// Edit applies an edit and returns the row as it is afterwards; applied is
 	// false when the row's state did not allow it, the row nil when there is

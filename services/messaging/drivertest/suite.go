@@ -35,6 +35,7 @@ func Run(t *testing.T, open Open) {
 		"RecordRetriesBeforeTheExpiry":    testRecordRetry,
 		"ReleaseLeavesTheRowAsItWas":      testRelease,
 		"ExpireCountsCrashes":             testExpire,
+		"ExpireCountsOnlyCrashesAlone":    testExpireAlone,
 		"EditFollowsItsStates":            testEdit,
 		"SweepEndsRowsOfGoneTargets":      testSweep,
 		"CleanRemovesOldRowsWithAttempts": testClean,
@@ -367,6 +368,27 @@ func testExpire(t *testing.T, b *bench) {
 	row := b.get(t, r.ID)
 	equal(t, "row", []any{row.Status, row.CrashCount, row.Attempts, row.Error},
 		[]any{driver.Dead, 3, 0, "the host ended abnormally 3 times while sending this delivery"})
+}
+
+// From AloneAt on only crashes while a row is sent alone count.
+func testExpireAlone(t *testing.T, b *bench) {
+	a := b.target(t, "a")
+	r := b.row(a)
+	b.insert(t, r)
+	counts := []int{}
+	for crash := range 6 {
+		b.claim(t, "t", driver.Want{TargetID: a.ID, First: 5, Retry: 5})
+		if crash == 4 {
+			if _, ok, err := b.Edit(b.ctx, driver.Edit{ID: r.ID, From: []driver.Status{driver.InFlight}, Alone: true}); !ok || err != nil {
+				t.Fatal(ok, err)
+			}
+		}
+		if _, dead, err := b.Expire(b.ctx, true, 6, 10); len(dead) != 0 || err != nil {
+			t.Fatal(dead, err)
+		}
+		counts = append(counts, b.get(t, r.ID).CrashCount)
+	}
+	equal(t, "crash counts", counts, []int{1, 2, 3, 3, 4, 4})
 }
 
 func testEdit(t *testing.T, b *bench) {

@@ -36,7 +36,7 @@ func (s *Store) Record(ctx context.Context, outcomes []driver.Outcome, touches [
 // after is the row as an outcome leaves it.
 func after(r *driver.Row, o *driver.Outcome, now int64) *driver.Row {
 	n := clone(r)
-	n.Status, n.UpdatedAt = o.Status, now
+	n.Status, n.UpdatedAt, n.SentAlone = o.Status, now, false
 	n.ClaimedBy, n.ClaimedAt, n.ClaimToken, n.ClaimExpiresAt = "", 0, "", 0
 	if o.Released {
 		return n
@@ -139,8 +139,10 @@ func (s *Store) Expire(ctx context.Context, all bool, deadAt, limit int) (requeu
 				continue
 			}
 			n := clone(r)
-			n.CrashCount++
-			n.Status, n.UpdatedAt = driver.Pending, now
+			if r.CrashCount < driver.AloneAt || r.SentAlone {
+				n.CrashCount++
+			}
+			n.Status, n.UpdatedAt, n.SentAlone = driver.Pending, now, false
 			n.ClaimedBy, n.ClaimedAt, n.ClaimToken, n.ClaimExpiresAt = "", 0, "", 0
 			if n.CrashCount >= deadAt {
 				n.Status, n.FinishedAt = driver.Dead, now
@@ -167,7 +169,14 @@ func (s *Store) Edit(ctx context.Context, e driver.Edit) (row *driver.Row, appli
 			return
 		}
 		n := clone(r)
-		n.UpdatedAt, n.NextRetryAt = now, 0
+		n.UpdatedAt = now
+		if e.Alone {
+			n.SentAlone = true
+			s.set(ctx, n)
+			row, applied = clone(n), true
+			return
+		}
+		n.NextRetryAt = 0
 		if e.Redeliver {
 			n.Status, n.Attempts, n.CrashCount, n.OrderKey, n.BlockOnRetry = driver.Pending, 0, 0, 0, false
 			n.Round++

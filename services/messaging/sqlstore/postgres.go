@@ -179,7 +179,7 @@ WITH saved AS (
         parked = CASE WHEN o.released THEN d.parked ELSE o.parked END,
         crash_count = CASE WHEN o.released THEN d.crash_count ELSE 0 END,
         finished_at = CASE WHEN o.status <> 'pending' THEN {now} END,
-        claimed_by = NULL, claimed_at = NULL, claim_token = NULL, claim_expires_at = NULL, updated_at = {now}
+        sent_alone = FALSE, claimed_by = NULL, claimed_at = NULL, claim_token = NULL, claim_expires_at = NULL, updated_at = {now}
     FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bool[], $7::bigint[], $8::text[],
         $9::bigint[], $10::text[], $11::bool[], $12::text[], $13::bool[])
         AS o(id, token, status, attempts, retry_in, released, ago, signature, code, body, truncated, error, parked)

@@ -82,6 +82,9 @@ func (s *Store) Edit(ctx context.Context, e driver.Edit) (row *driver.Row, appli
 			response_body = NULL, response_truncated = FALSE, parked = FALSE, updated_at = {now}`
 		args = nil
 	}
+	if e.Alone {
+		set, args = `sent_alone = TRUE, updated_at = {now}`, nil
+	}
 	if e.Replace {
 		set += `, url = ?, method = ?, headers_json = NULLIF(?, ''), timeout_ms = ?`
 		args = append(args, e.URL, e.Method, e.HeadersSealed, e.TimeoutMillis)

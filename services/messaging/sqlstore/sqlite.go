@@ -181,7 +181,7 @@ func sorted(rows []*driver.Row) []*driver.Row {
 }
 
 const (
-	liteUnclaim = `claimed_by = NULL, claimed_at = NULL, claim_token = NULL, claim_expires_at = NULL, updated_at = ?
+	liteUnclaim = `sent_alone = FALSE, claimed_by = NULL, claimed_at = NULL, claim_token = NULL, claim_expires_at = NULL, updated_at = ?
 WHERE id = ? AND claim_token = ? AND status = 'in_flight'`
 	liteRelease = `UPDATE sys_http_delivery SET status = 'pending', ` + liteUnclaim
 	liteResult  = `UPDATE sys_http_delivery SET attempts = ?, last_attempted_at = COALESCE(?, last_attempted_at),

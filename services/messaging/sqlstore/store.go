@@ -244,11 +244,12 @@ func (s *Store) expireSQL(all bool) string {
 	if all {
 		ended = `TRUE`
 	}
+	count := `(crash_count + CASE WHEN crash_count < ` + strconv.Itoa(driver.AloneAt) + ` OR sent_alone THEN 1 ELSE 0 END)`
 	return s.sql(`UPDATE sys_http_delivery SET
-		status = CASE WHEN crash_count + 1 >= ? THEN 'dead' ELSE 'pending' END,
-		error = CASE WHEN crash_count + 1 >= ? THEN 'the host ended abnormally ' || (crash_count + 1) || ' times while sending this delivery' ELSE error END,
-		finished_at = CASE WHEN crash_count + 1 >= ? THEN {now} END,
-		crash_count = crash_count + 1,
+		status = CASE WHEN ` + count + ` >= ? THEN 'dead' ELSE 'pending' END,
+		error = CASE WHEN ` + count + ` >= ? THEN 'the host ended abnormally ' || ` + count + ` || ' times while sending this delivery' ELSE error END,
+		finished_at = CASE WHEN ` + count + ` >= ? THEN {now} END,
+		crash_count = ` + count + `, sent_alone = FALSE,
 		claimed_by = NULL, claimed_at = NULL, claim_token = NULL, claim_expires_at = NULL, updated_at = {now}
 	WHERE ` + s.picked(`SELECT id FROM sys_http_delivery WHERE status = 'in_flight' AND `+ended+` ORDER BY claim_expires_at LIMIT ?`+s.lock()) + `
 		AND status = 'in_flight' RETURNING ` + rowColumns)

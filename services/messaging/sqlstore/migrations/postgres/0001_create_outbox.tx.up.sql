@@ -52,6 +52,7 @@ CREATE TABLE sys_http_delivery (
     claim_token TEXT COLLATE "C",
     claim_expires_at BIGINT,
     crash_count BIGINT NOT NULL DEFAULT 0,
+    sent_alone BOOLEAN NOT NULL DEFAULT FALSE,
     next_retry_at BIGINT,
     last_attempted_at BIGINT,
     response_code BIGINT,

@@ -52,6 +52,7 @@ CREATE TABLE sys_http_delivery (
     claim_token TEXT,
     claim_expires_at INTEGER,
     crash_count INTEGER NOT NULL DEFAULT 0,
+    sent_alone INTEGER NOT NULL DEFAULT 0,
     next_retry_at INTEGER,
     last_attempted_at INTEGER,
     response_code INTEGER,
