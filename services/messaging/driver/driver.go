@@ -274,9 +274,9 @@ type Edit struct {
 	// the row ends as Status with Error.
 	Redeliver bool
 	// Alone marks a row in flight as sent alone, and does nothing else.
-	Alone bool
-	Status    Status
-	Error     string
+	Alone  bool
+	Status Status
+	Error  string
 	// URL, Method, HeadersSealed and TimeoutMillis replace the row's own when
 	// Replace is set.
 	Replace       bool
