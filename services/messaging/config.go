@@ -68,6 +68,9 @@ type Config struct {
 	ClaimMargin time.Duration
 	// MaxPayload is the largest body in bytes (16 MiB).
 	MaxPayload int
+	// PayloadMemory bounds the bytes of payloads above 64 KiB that are in memory
+	// at once (64 MiB); one that is larger by itself is sent alone.
+	PayloadMemory int
 	// Retention keeps finished rows (30 days). It must not be shorter than
 	// EventRetention, the event log's own (7 days): the log could otherwise
 	// replay an event whose delivery is forgotten.
@@ -91,6 +94,7 @@ func (c Config) withDefaults() Config {
 	def(&c.QueueWait, 5*time.Second)
 	def(&c.ClaimMargin, 5*time.Second)
 	def(&c.MaxPayload, 16<<20)
+	def(&c.PayloadMemory, 64<<20)
 	def(&c.Retention, 30*24*time.Hour)
 	def(&c.EventRetention, 7*24*time.Hour)
 	def(&c.CleanInterval, 10*time.Minute)
@@ -122,6 +126,7 @@ func (c Config) validate() error {
 		{"MaxPerHost", int64(c.MaxPerHost), 1, 65536},
 		{"BatchSize", int64(c.BatchSize), 1, 5000},
 		{"MaxPayload", int64(c.MaxPayload), 1, 256 << 20},
+		{"PayloadMemory", int64(c.PayloadMemory), 1 << 20, 1 << 40},
 		{"SlowAfter (ms)", c.SlowAfter.Milliseconds(), 1, 60_000},
 		{"PollInterval (ms)", c.PollInterval.Milliseconds(), 10, 600_000},
 		{"QueueWait (ms)", c.QueueWait.Milliseconds(), 100, 600_000},

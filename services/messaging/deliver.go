@@ -137,7 +137,7 @@ const maxCachedHeaders = 16
 // loadPayload reads a payload that was too big to be claimed with its row. It
 // fails when that takes so long that the request could outlast its claim.
 func (d *dispatcher) loadPayload(j *job) (body []byte, free func(), err error) {
-	size := min(int64(j.row.PayloadSize), bigPayloads)
+	size := min(int64(j.row.PayloadSize), int64(d.cfg.PayloadMemory))
 	ctx, cancel := context.WithDeadline(d.sendCtx, j.sendBy.Add(d.cfg.ClaimMargin/2))
 	defer cancel()
 	if err := d.payloadSem.Acquire(ctx, size); err != nil {

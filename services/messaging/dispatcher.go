@@ -21,9 +21,6 @@ const (
 	// the one at which it ends dead: three crashes in company, three alone.
 	quarantineAt = driver.AloneAt
 	deadAt       = 6
-	// bigPayloads bounds the bytes of payloads above driver.MaxClaimedPayload
-	// that are in memory at once.
-	bigPayloads = 64 << 20
 	// stopReserve is the part of the grace time that is kept for saving
 	// outcomes and giving rows back.
 	stopReserve = 5
@@ -86,7 +83,7 @@ func newDispatcher(s *Service) *dispatcher {
 		targets: make(map[int64]*target), hosts: make(map[string]*host), lanes: make(map[int64]*lane),
 		work:      make(chan *job, s.cfg.MaxInFlight+s.cfg.MaxSlow+1),
 		claimKick: make(chan struct{}, 1), pollKick: make(chan struct{}, 1), unreserved: make(chan struct{}, 1), reservationLimit: reservationLimit,
-		payloadSem: semaphore.NewWeighted(bigPayloads), claimable: make(chan struct{}),
+		payloadSem: semaphore.NewWeighted(int64(s.cfg.PayloadMemory)), claimable: make(chan struct{}),
 	}
 	d.rec = newOutcomeWriter(d)
 	return d
