@@ -5,9 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"sync/atomic"
 	"time"
 
 	"github.com/objecthost/objecthost/core/event"
@@ -53,7 +55,7 @@ func (r remote) before(ctx context.Context, w pluginsdk.Write, inTransaction boo
 	defer end()
 	answer, err := r.plugin.BeforeWrite(ctx, message)
 	if err != nil {
-		return nil, nil, pluginsdk.FromStatus(err)
+		return nil, nil, r.callError(ctx, err)
 	}
 	if answer.Refusal != nil {
 		return nil, pluginsdk.AsError(pluginsdk.FromWire(answer.Refusal)), nil
@@ -70,7 +72,7 @@ func (r remote) after(ctx context.Context, w pluginsdk.Write) error {
 	ctx, end := r.instance.call(ctx, false)
 	defer end()
 	_, err = r.plugin.AfterWrite(ctx, message)
-	return pluginsdk.FromStatus(err)
+	return r.callError(ctx, err)
 }
 
 func writeCall(w pluginsdk.Write) (*pluginv1.WriteCall, error) {
@@ -91,16 +93,19 @@ func (r remote) call(ctx context.Context, service, method string, payload json.R
 	ctx, end := r.instance.call(ctx, false)
 	defer end()
 	answer, err := r.plugin.Call(ctx, &pluginv1.ServiceCall{Service: service, Method: method, Payload: payload})
-	return answer.GetPayload(), pluginsdk.FromStatus(err)
+	return answer.GetPayload(), r.callError(ctx, err)
 }
 
 // remoteSession is a stream of batches.
 type remoteSession struct {
-	handler string
-	stream  pluginv1.Plugin_HandleEventsClient
-	cancel  context.CancelFunc
-	end     func()
-	number  uint64
+	instance *instance
+	handler  string
+	stream   pluginv1.Plugin_HandleEventsClient
+	// ctx is the caller's; the stream's own ends with the stream.
+	ctx    context.Context
+	cancel context.CancelFunc
+	end    func()
+	number uint64
 }
 
 func (r remote) handle(ctx context.Context, handler string) (session, error) {
@@ -108,11 +113,12 @@ func (r remote) handle(ctx context.Context, handler string) (session, error) {
 	ctx, end := r.instance.call(ctx, false)
 	stream, err := r.plugin.HandleEvents(ctx)
 	if err != nil {
+		err = r.callError(ctx, err)
 		end()
 		cancel()
-		return nil, pluginsdk.FromStatus(err)
+		return nil, err
 	}
-	return &remoteSession{handler: handler, stream: stream, cancel: cancel, end: end}, nil
+	return &remoteSession{instance: r.instance, handler: handler, stream: stream, ctx: ctx, cancel: cancel, end: end}, nil
 }
 
 // errSession is the failure of a session itself.
@@ -122,16 +128,23 @@ func (e errSession) Unwrap() error { return e.error }
 
 func (s *remoteSession) hand(events [][]byte, timeout time.Duration) error {
 	s.number++
-	timer := time.AfterFunc(timeout, s.cancel)
+	var late atomic.Bool
+	timer := time.AfterFunc(timeout, func() { late.Store(true); s.cancel() })
 	defer timer.Stop()
+	fail := func(err error) error {
+		if late.Load() {
+			return errSession{&pluginsdk.Error{Code: pluginsdk.CodeTimeout, Message: fmt.Sprintf("a batch was not handled within %s", timeout), Retryable: true}}
+		}
+		return errSession{s.instance.callError(s.ctx, err)}
+	}
 	err := s.stream.Send(&pluginv1.EventBatch{Handler: s.handler, Number: s.number, Events: events})
 	if err != nil && !errors.Is(err, io.EOF) { // the cause of EOF comes from Recv
-		return errSession{pluginsdk.FromStatus(err)}
+		return fail(err)
 	}
 	ack, err := s.stream.Recv()
 	switch {
 	case err != nil:
-		return errSession{pluginsdk.FromStatus(err)}
+		return fail(err)
 	case ack.Number != s.number:
 		return errSession{&pluginsdk.Error{Code: pluginsdk.CodeInvalid, Message: "the plugin answered another batch"}}
 	}
@@ -153,7 +166,7 @@ func (r remote) serve(w http.ResponseWriter, request *http.Request, pattern, tar
 	defer end()
 	stream, err := r.plugin.ServeHTTP(ctx)
 	if err != nil {
-		return pluginsdk.FromStatus(err)
+		return r.callError(ctx, err)
 	}
 	header := request.Header.Clone()
 	for _, name := range credentials {
@@ -166,11 +179,11 @@ func (r remote) serve(w http.ResponseWriter, request *http.Request, pattern, tar
 		UserId: who.UserID, OrganizationId: who.OrganizationID,
 	}})
 	if err != nil && !errors.Is(err, io.EOF) {
-		return pluginsdk.FromStatus(err)
+		return r.callError(ctx, err)
 	}
 	sent := make(chan struct{})
 	go func() { defer close(sent); sendBody(stream, request) }()
-	err = copyAnswer(w, stream)
+	err = r.copyAnswer(ctx, w, stream)
 	cancel()
 	endBody(w, sent)
 	return err
@@ -218,10 +231,10 @@ func sendBody(stream pluginv1.Plugin_ServeHTTPClient, r *http.Request) {
 // copyAnswer writes the plugin's answer and flushes each part, so that streams
 // of events arrive as they come. When the answer breaks off after its head the
 // connection is cut, which is how HTTP tells that.
-func copyAnswer(w http.ResponseWriter, stream pluginv1.Plugin_ServeHTTPClient) error {
+func (i *instance) copyAnswer(ctx context.Context, w http.ResponseWriter, stream pluginv1.Plugin_ServeHTTPClient) error {
 	first, err := stream.Recv()
 	if err != nil {
-		return pluginsdk.FromStatus(err)
+		return i.callError(ctx, err)
 	}
 	status := int(first.Head.GetStatus())
 	if status < 200 || status > 599 {

@@ -310,6 +310,19 @@ func (i *instance) call(ctx context.Context, inTransaction bool) (_ context.Cont
 	return metadata.AppendToOutgoingContext(ctx, pluginsdk.MetadataCall, id), func() { i.host.ended(id) }
 }
 
+// callError is what a call to the plugin ended in, nil for nil. ctx is the
+// call's. A call that is broken off although its caller still waits ends so
+// because the generation does: the supervisor, which learns of the process's
+// death from the operating system, may close the connection before its reader
+// has met the end of it.
+func (i *instance) callError(ctx context.Context, err error) error {
+	err = pluginsdk.FromStatus(err)
+	if errors.Is(err, context.Canceled) && ctx.Err() == nil {
+		return &pluginsdk.Error{Code: pluginsdk.CodeUnavailable, Retryable: true, Message: fmt.Sprintf("the plugin %s ended while it was called", i.name)}
+	}
+	return err
+}
+
 // clientPlugin makes the client of a connection.
 type clientPlugin struct{ plugin.NetRPCUnsupportedPlugin }
 
