@@ -21,18 +21,30 @@ const (
 	OperationDelete Operation = "delete"
 )
 
+// DefaultOrganization names the organization that is there from the beginning
+// where organizations are listed or chosen. Its records, and the principals that
+// act in it, have no organization id: what was written before there were other
+// organizations belongs to it.
+const DefaultOrganization = "default"
+
 // Principal is who calls. The zero value is the anonymous caller.
 type Principal struct {
 	// UserID is the user on whose behalf the call is made, "" for none.
 	UserID string
-	// OrganizationID is the organization that the call acts in, "" for none.
+	// OrganizationID is the organization that the call acts in, "" for the
+	// default one. Whatever the principal may do, it reaches the records of
+	// this organization only.
 	OrganizationID string
 	// KeyID is the API key that authenticated the call, "" for none.
 	KeyID string
 	// SessionID is the session that authenticated the call, "" for none.
 	SessionID string
-	// System marks calls of the host itself, which nothing is denied.
+	// System marks calls of the host itself, which no permission is asked of.
 	System bool
+	// Everywhere lifts the bound to one organization. Only the host itself has
+	// it, never a call that somebody else began: a flow with the rights of the
+	// host still acts in the organization of its trigger.
+	Everywhere bool
 }
 
 // Authenticated reports whether the principal is somebody.
@@ -40,8 +52,8 @@ func (p Principal) Authenticated() bool {
 	return p.System || p.UserID != "" || p.KeyID != ""
 }
 
-// System is the host itself.
-func System() Principal { return Principal{System: true} }
+// System is the host itself, in all organizations.
+func System() Principal { return Principal{System: true, Everywhere: true} }
 
 type contextKey struct{}
 

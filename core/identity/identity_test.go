@@ -17,7 +17,7 @@ func TestPrincipalTravelsInTheContext(t *testing.T) {
 	user := identity.Principal{UserID: "u", OrganizationID: "o", SessionID: "s"}
 	outer := identity.With(t.Context(), user)
 	inner := identity.With(outer, identity.System())
-	if got := identity.From(inner); got != (identity.Principal{System: true}) {
+	if got := identity.From(inner); got != (identity.Principal{System: true, Everywhere: true}) {
 		t.Errorf("inner principal = %+v", got)
 	}
 	if got := identity.From(outer); got != user {

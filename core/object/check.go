@@ -92,6 +92,9 @@ func (c *checker) header() {
 	for i, method := range s.Enable.APIMethods {
 		c.oneOf(fmt.Sprintf("enable.apiMethods[%d]", i), method, primitives...)
 	}
+	if s.ScopedBy != nil && !s.External {
+		c.add("scopedBy", "is for external tables; the others have organization_id")
+	}
 	if s.Trash && s.External {
 		c.add("trash", "an external table keeps no trash")
 	}

@@ -33,6 +33,14 @@ type Schema struct {
 	ManagedBy        string              `json:"managedBy,omitempty"`
 	SharingModel     string              `json:"sharingModel,omitempty"`
 	UserActions      *UserActions        `json:"userActions,omitempty"`
+	// Permission is a system permission without which callers see and write no
+	// record at all, on top of the permission for the operation. System callers
+	// need none.
+	Permission string `json:"permission,omitempty"`
+	// ScopedBy tells which records callers of an organization see in an external
+	// table without organization_id. Nil keeps such a table to the default
+	// organization. Only code sets it.
+	ScopedBy *ScopedBy `json:"-"`
 	// Datasource is empty or "default": there is one database.
 	Datasource string `json:"datasource,omitempty"`
 	// Trash keeps deleted records until they are undeleted or purged.
@@ -40,6 +48,14 @@ type Schema struct {
 	// External marks a table that its owner migrates: the data service serves
 	// it and verifies its columns, but never changes it.
 	External bool `json:"external,omitempty"`
+}
+
+// ScopedBy ties the records of a table to organizations. The zero value is for
+// the table of organizations itself, whose callers see their own one.
+type ScopedBy struct {
+	// Object has an organization_id, and its Field holds the ids of the records
+	// that the organization's callers see.
+	Object, Field string
 }
 
 // Enable switches parts of the API on and off for an object.
