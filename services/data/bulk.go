@@ -11,7 +11,8 @@ import (
 // UpdateWhere changes the given fields of all records that where selects, in
 // one statement, and returns how many there were. It appends one event of type
 // data.records.updated with that number instead of one per record, and none
-// when nothing matched. Sealed fields cannot be written this way.
+// when nothing matched; a write of the host over several organizations is one
+// for each of them. Sealed fields cannot be written this way.
 func (e *Engine) UpdateWhere(ctx context.Context, objectName string, where Filter, values Record) (int64, error) {
 	t, err := e.open(ctx, identity.OperationUpdate, objectName)
 	if err != nil {
@@ -36,7 +37,9 @@ func (e *Engine) UpdateWhere(ctx context.Context, objectName string, where Filte
 	}
 	var matched int64
 	err = e.db.InTx(ctx, func(ctx context.Context) error {
-		matched, err = e.updateWhere(ctx, t, t.scope(ctx, p, false), d)
+		matched, err = e.eachOrganization(ctx, t, p, func(ctx context.Context) (int64, error) {
+			return e.updateWhere(ctx, t, t.scope(ctx, p, false), d)
+		})
 		return err
 	})
 	return matched, unrow(err)
@@ -109,7 +112,9 @@ func (e *Engine) DeleteWhere(ctx context.Context, objectName string, where Filte
 	}
 	var matched int64
 	err = e.db.InTx(ctx, func(ctx context.Context) error {
-		matched, err = e.deleteWhere(ctx, t, t.scope(ctx, p, false))
+		matched, err = e.eachOrganization(ctx, t, p, func(ctx context.Context) (int64, error) {
+			return e.deleteWhere(ctx, t, t.scope(ctx, p, false))
+		})
 		return err
 	})
 	return matched, unrow(err)
@@ -196,7 +201,7 @@ func (e *Engine) Clone(ctx context.Context, objectName, id string, overrides Rec
 	values := Record{}
 	for i := range t.columns {
 		c := &t.columns[i]
-		if c.System || c.Readonly || c.Internal || c.kind == kindSealed || c.Unique != object.NotUnique || isAutonumber(c) {
+		if c.System || c.Readonly || c.Internal || t.byName[c.Name].restricted || c.kind == kindSealed || c.Unique != object.NotUnique || isAutonumber(c) {
 			continue
 		}
 		values[c.Name] = source[c.Name]

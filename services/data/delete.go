@@ -143,7 +143,7 @@ func (e *Engine) followReferences(ctx context.Context, t *table, ids []string, t
 	refs := e.parents[t.name()]
 	e.mu.RUnlock()
 	// What one principal may not see still points at the record.
-	system := identity.With(ctx, identity.Principal{System: true, UserID: identity.From(ctx).UserID})
+	system := identity.With(ctx, identity.Principal{System: true, Everywhere: true, UserID: identity.From(ctx).UserID})
 	for chunk := range slices.Chunk(ids, 1000) {
 		for _, ref := range refs {
 			behavior := ref.column.OnDelete()

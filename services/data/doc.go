@@ -58,9 +58,15 @@
 //
 // # Organizations
 //
-// With an organization in the principal, reads and writes are limited to its
-// records, and new records belong to it. Without one nothing is limited, which
-// is how the host itself works, and hosts that have no organizations.
+// Reads and writes are limited to the records of the principal's organization,
+// and new records belong to it; those of the default organization have no
+// organization_id. A record of another organization is not there. Only the
+// host itself (identity.System) works in all organizations.
+//
+// Ids are unique over all organizations. Once there are several of them the
+// host chooses the ids, and counts autonumber fields for each on its own, so
+// that nothing tells what another one has. A field that is unique globally
+// tells by its nature.
 //
 // # Secrets
 //

@@ -168,7 +168,11 @@ func (e *Engine) allow(ctx context.Context, op identity.Operation, objectName st
 		return nil
 	}
 	if e.authorizer != nil {
-		if err := e.authorizer.Can(ctx, op, objectName); err != nil {
+		err := e.authorizer.Can(ctx, op, objectName)
+		if t, unknown := e.table(objectName); err == nil && unknown == nil && t.schema.Permission != "" {
+			err = e.authorizer.Has(ctx, t.schema.Permission)
+		}
+		if err != nil {
 			return denied(objectName, err)
 		}
 		return nil
@@ -177,6 +181,13 @@ func (e *Engine) allow(ctx context.Context, op identity.Operation, objectName st
 		return denied(objectName, identity.ErrUnauthenticated)
 	}
 	return denied(objectName, &identity.DeniedError{Permission: string(op), Object: objectName})
+}
+
+// May asks whether the principal of ctx may do op on the object's records: nil,
+// or an *[Error] with CodeUnauthenticated or CodePermissionDenied. Objects that
+// ask for a system permission of their own ask for it here too.
+func (e *Engine) May(ctx context.Context, op identity.Operation, objectName string) error {
+	return e.allow(ctx, op, objectName)
 }
 
 // open finds the table and asks for the permission.
@@ -208,9 +219,7 @@ func (t *table) scope(ctx context.Context, p predicate, trash bool) predicate {
 	if k, all := p.(constant); !all || !bool(k) {
 		g.parts = append(g.parts, p)
 	}
-	if who := identity.From(ctx); t.org && who.OrganizationID != "" {
-		g.parts = append(g.parts, &leaf{column: t.byName["organization_id"], test: testEq, value: who.OrganizationID})
-	}
+	g.parts = append(g.parts, t.own(identity.From(ctx)))
 	if t.trash {
 		g.parts = append(g.parts, &leaf{column: t.byName["deleted_at"], test: testNull, negate: trash})
 	}

@@ -49,6 +49,9 @@ type leaf struct {
 	values []any // of testIn and of testHas (any of them)
 	other  *column
 	like   []likePart
+	// aside keeps SQLite, which has no statistics, from taking the column's
+	// index: most records pass the test.
+	aside bool
 }
 
 // compiler checks a filter against a table.

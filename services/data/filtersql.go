@@ -72,6 +72,8 @@ func (b *builder) where(p predicate) {
 		b.WriteByte(')')
 	case *leaf:
 		b.leaf(p)
+	case *within:
+		b.within(p)
 	}
 }
 
@@ -80,6 +82,9 @@ func (b *builder) where(p predicate) {
 func (b *builder) leaf(l *leaf) {
 	name := quote(l.column.Name)
 	if l.test == testNull {
+		if l.aside && !b.postgres {
+			b.text("+")
+		}
 		b.text(name, " IS ")
 		if l.negate {
 			b.text("NOT ")

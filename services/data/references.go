@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/objecthost/objecthost/core/object"
 )
 
 // itoa is short for strconv.Itoa in statements.
@@ -130,7 +132,8 @@ func (e *Engine) existing(ctx context.Context, target string, ids []string) (map
 	return known, nil
 }
 
-// number gives new records the next numbers of their autonumber fields. The
+// number gives new records the next numbers of their autonumber fields, in
+// each organization on its own unless the field is unique over all of them. The
 // counter's row is locked until the transaction ends, so numbers have no gaps.
 func (e *Engine) number(ctx context.Context, t *table, records []Record) error {
 	for i := range t.columns {
@@ -138,21 +141,39 @@ func (e *Engine) number(ctx context.Context, t *table, records []Record) error {
 		if !isAutonumber(c) {
 			continue
 		}
-		b := e.builder()
-		b.text("INSERT INTO sys_data_counter (object_name, field_name, value) VALUES (")
-		b.arg(kindText, t.name())
-		b.text(", ")
-		b.arg(kindText, c.Name)
-		b.text(", ")
-		b.arg(kindInstant, int64(len(records)))
-		b.text(") ON CONFLICT (object_name, field_name) DO UPDATE SET value = sys_data_counter.value + excluded.value RETURNING value")
-		var last int64
-		if err := e.db.Write(ctx).QueryRowContext(ctx, b.String(), b.args...).Scan(&last); err != nil {
-			return fmt.Errorf("count %s.%s up: %w", t.name(), c.Name, err)
+		counters := map[string][]Record{}
+		for _, record := range records {
+			counter := c.Name
+			if organization, ok := record["organization_id"].(string); ok && c.Unique != object.UniqueGlobal {
+				counter += "@" + organization
+			}
+			counters[counter] = append(counters[counter], record)
 		}
-		for j, record := range records {
-			record[c.Name] = formatNumber(c, last-int64(len(records)-1-j))
+		for _, counter := range sortedKeys(counters) {
+			if err := e.countUp(ctx, t, c, counter, counters[counter]); err != nil {
+				return err
+			}
 		}
+	}
+	return nil
+}
+
+// countUp takes the next numbers of one counter.
+func (e *Engine) countUp(ctx context.Context, t *table, c *column, counter string, records []Record) error {
+	b := e.builder()
+	b.text("INSERT INTO sys_data_counter (object_name, field_name, value) VALUES (")
+	b.arg(kindText, t.name())
+	b.text(", ")
+	b.arg(kindText, counter)
+	b.text(", ")
+	b.arg(kindInstant, int64(len(records)))
+	b.text(") ON CONFLICT (object_name, field_name) DO UPDATE SET value = sys_data_counter.value + excluded.value RETURNING value")
+	var last int64
+	if err := e.db.Write(ctx).QueryRowContext(ctx, b.String(), b.args...).Scan(&last); err != nil {
+		return fmt.Errorf("count %s.%s up: %w", t.name(), counter, err)
+	}
+	for j, record := range records {
+		record[c.Name] = formatNumber(c, last-int64(len(records)-1-j))
 	}
 	return nil
 }

@@ -31,11 +31,13 @@ func (d *draft) report(object string) []Dropped {
 	return []Dropped{{Object: object, Fields: d.dropped, Reason: "readonly"}}
 }
 
-// validator checks one record. privileged writers may set readonly fields.
+// validator checks one record. privileged writers may set readonly fields, and
+// those of everywhere the organization.
 type validator struct {
 	table      *table
 	now        time.Time
 	privileged bool
+	everywhere bool
 	keyring    bool
 	failed     []FieldError
 }
@@ -63,6 +65,8 @@ func (v *validator) readonly(c *column, create bool) bool {
 		return !create
 	case c.Type == object.Autonumber, c.Name == "deleted_at", c.Name == "deleted_by":
 		return true
+	case c.Name == "organization_id":
+		return !v.everywhere
 	case c.Readonly, c.Internal, v.table.byName[c.Name].restricted:
 		return !v.privileged
 	default:

@@ -63,7 +63,18 @@ const maxParameters = 30_000
 // prepareCreate runs the handlers and validates a new record.
 func (e *Engine) prepareCreate(ctx context.Context, t *table, values Record) (*prepared, error) {
 	w := &Write{Object: t.name(), Operation: OpCreate, Values: clone(values)}
-	w.ID, _ = values["id"].(string)
+	var dropped []string
+	if w.Values["id"] != nil {
+		may, err := e.mayChooseID(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if !may {
+			delete(w.Values, "id")
+			dropped = []string{"id"}
+		}
+	}
+	w.ID, _ = w.Values["id"].(string)
 	if err := e.runBefore(ctx, w); err != nil {
 		return nil, err
 	}
@@ -71,6 +82,7 @@ func (e *Engine) prepareCreate(ctx context.Context, t *table, values Record) (*p
 	if err != nil {
 		return nil, err
 	}
+	d.dropped = append(dropped, d.dropped...)
 	id, _ := d.values["id"].(string)
 	if id == "" {
 		id = newID()
@@ -88,7 +100,8 @@ func clone(values Record) Record {
 
 // validator checks a write in the name of the context's principal.
 func (e *Engine) validator(ctx context.Context, t *table) *validator {
-	return &validator{table: t, now: e.now(), privileged: identity.From(ctx).System, keyring: e.keyring != nil}
+	who := identity.From(ctx)
+	return &validator{table: t, now: e.now(), privileged: who.System, everywhere: who.Everywhere, keyring: e.keyring != nil}
 }
 
 // userOf is the value of created_by and updated_by.
@@ -117,9 +130,7 @@ func (t *table) stamp(ctx context.Context, values Record, now time.Time) {
 	set("created_by", userOf(ctx), false)
 	set("updated_by", userOf(ctx), true)
 	set("owner_id", userOf(ctx), false)
-	if p.OrganizationID != "" {
-		set("organization_id", p.OrganizationID, true)
-	}
+	set("organization_id", organizationOf(p), !p.Everywhere || p.OrganizationID != "")
 }
 
 // insert writes a set of new records in the transaction of ctx, with their

@@ -127,9 +127,9 @@ func resourceNotFound(message string) *requestError {
 // records. For the others it is not there: definitions tell much about what a
 // host is used for.
 func (s *Server) describe(ctx context.Context, name string) (data.Description, error) {
-	err := s.auth.Can(ctx, identity.OperationRead, name)
+	err := s.data.May(ctx, identity.OperationRead, name)
 	if err != nil {
-		err = s.auth.Can(ctx, identity.OperationList, name)
+		err = s.data.May(ctx, identity.OperationList, name)
 	}
 	if _, denied := deniedBy(err); denied {
 		return data.Description{}, &data.Error{Code: data.CodeObjectNotFound, Object: name}
