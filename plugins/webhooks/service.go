@@ -42,8 +42,8 @@ var (
 
 // Service is what the plugin offers to routes and other plugins. Its methods
 // check no permission: routes ask for theirs, and plugins are trusted. They keep
-// to the organization of the context's principal, if it has one. It is safe
-// for concurrent use.
+// to the organization of the context's principal; the host itself reaches all
+// of them. It is safe for concurrent use.
 type Service struct {
 	db     *storage.DB
 	store  *sqlstore.Store
@@ -60,7 +60,7 @@ type Service struct {
 // organization tells whether the principal of ctx is limited to one.
 func organization(ctx context.Context) (id string, scoped bool) {
 	p := identity.From(ctx)
-	return p.OrganizationID, p.OrganizationID != ""
+	return p.OrganizationID, !p.Everywhere
 }
 
 // validText reports whether both databases take a text; no id is one that they

@@ -106,10 +106,10 @@ func formatMillis(ms int64) string {
 	return event.FormatTime(time.UnixMilli(ms))
 }
 
-// scoped restricts a caller of an organization to its runs.
+// scoped restricts a caller to the runs of its organization.
 func scoped(ctx context.Context) (organization string, restricted bool) {
 	p := identity.From(ctx)
-	return p.OrganizationID, !p.System && p.OrganizationID != ""
+	return p.OrganizationID, !p.Everywhere
 }
 
 // runOf reads a run that the caller may see.

@@ -42,8 +42,7 @@ func (s *Service) Hook(ctx context.Context, name, hook string, body []byte, sign
 	if err != nil {
 		return "", err
 	}
-	caller.System = false
-	tr := &trigger{Type: triggerAPI, Event: hook, Params: params, Principal: caller}
+	tr := &trigger{Type: triggerAPI, Event: hook, Params: params, Principal: onBehalf(caller)}
 	row := s.newRow(fl, tr)
 	keep, err := s.admit(ctx, fl, tr, row)
 	if err != nil || !keep {

@@ -218,7 +218,7 @@ func recordTrigger(e *event.Event, n note) (*trigger, error) {
 		tr.Principal = identity.Principal{UserID: e.UserID}
 	}
 	// A flow never inherits the host's own power from what a plugin wrote.
-	tr.Principal.System = false
+	tr.Principal = onBehalf(tr.Principal)
 	tr.Principal.OrganizationID = e.OrganizationID
 	source := e.After
 	if e.Type == event.RecordDeleted {
@@ -300,9 +300,8 @@ func (s *Service) runBefore(ctx context.Context, fl *flow, change *data.Write, o
 	}
 	tr := &trigger{
 		Type: triggerRecord, Event: "before " + string(change.Operation), Object: change.Object, RecordID: change.ID,
-		Record: record, Previous: previous, Principal: identity.From(ctx),
+		Record: record, Previous: previous, Principal: onBehalf(identity.From(ctx)),
 	}
-	tr.Principal.System = false
 	row := s.newRow(fl, tr)
 	if outer != nil {
 		if row.Depth = outer.row.Depth + 1; outer.row.FlowName == fl.def.Name && outer.row.RecordID == change.ID && change.ID != "" {

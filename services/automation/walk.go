@@ -424,7 +424,14 @@ func (w *walk) actor() identity.Principal {
 	if err == nil && fl.def.RunAs == RunAsSystem {
 		return identity.Principal{System: true, UserID: caller.UserID, OrganizationID: w.row.OrganizationID}
 	}
-	caller.System = false
+	return onBehalf(caller)
+}
+
+// onBehalf is who a flow acts for: never the host itself, always within one
+// organization, and also after the caller has signed out. What the user may do is
+// asked at every step.
+func onBehalf(caller identity.Principal) identity.Principal {
+	caller.System, caller.Everywhere, caller.SessionID = false, false, ""
 	return caller
 }
 

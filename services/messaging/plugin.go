@@ -150,9 +150,9 @@ func rawJSON(text string) any {
 	return json.RawMessage(text)
 }
 
-// scopeOf restricts a caller of an organization to its rows.
+// scopeOf restricts a caller to the rows of its organization.
 func scopeOf(who identity.Principal) RedeliverOptions {
-	return RedeliverOptions{Scoped: !who.System && who.OrganizationID != "", OrganizationID: who.OrganizationID}
+	return RedeliverOptions{Scoped: !who.Everywhere, OrganizationID: who.OrganizationID}
 }
 
 // fail writes the wrapped error envelope.
