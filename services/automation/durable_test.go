@@ -233,7 +233,7 @@ func TestScheduleFiresOnOneNode(t *testing.T) {
 		fatal(t, a.tick(t.Context()))
 		fatal(t, b.flows.refresh(t.Context(), 0))
 		for round := range 3 { // each round its time has come
-			_, err := db.Bun(t.Context()).NewRaw("UPDATE sys_automation_schedule SET next_at = ?", time.Now().UnixMilli()-int64(round)-1).Exec(t.Context())
+			_, err := db.Bun(t.Context()).NewRaw("UPDATE sys_automation_schedule SET next_at = ?", time.Now().UnixMilli()-1000*int64(round+1)).Exec(t.Context())
 			fatal(t, err)
 			done := make(chan error, 2)
 			for _, n := range []*node{a, b} {

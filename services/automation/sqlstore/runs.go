@@ -193,7 +193,7 @@ func (s *Store) Runs(ctx context.Context, q RunQuery) ([]Run, error) {
 		query = query.Where("(started_at < ? OR (started_at = ? AND id < ?))", q.BeforeTime, q.BeforeTime, q.BeforeID)
 	}
 	if q.Scoped {
-		query = query.Where("organization_id = ?", q.OrganizationID)
+		query = query.Where("COALESCE(organization_id, '') = ?", q.OrganizationID)
 	}
 	return runs, query.Scan(ctx)
 }
