@@ -207,12 +207,13 @@ func (a apiRecords) Transaction(ctx context.Context, steps []pluginsdk.Step) ([]
 		}
 		list[i] = data.Step{Object: s.Object, Action: s.Action, ID: s.ID, Data: s.Values}
 	}
-	records, err := a.engine.Transaction(asHost(ctx), list)
+	results, err := a.engine.Transaction(asHost(ctx), list)
 	if err != nil {
 		return nil, fromData(err)
 	}
-	for i := range records {
-		records[i] = a.masked(steps[i].Object, records[i])
+	records := make([]pluginsdk.Record, len(results))
+	for i := range results {
+		records[i] = a.masked(steps[i].Object, results[i].Record)
 	}
 	return records, nil
 }

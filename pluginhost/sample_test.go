@@ -174,7 +174,7 @@ func checkDenials(t *testing.T, h *hosttest.Host) {
 // and must not wait for it.
 func checkTransaction(t *testing.T, h *hosttest.Host) {
 	records, err := h.Engine.Transaction(h.Context(), []data.Step{{Object: "fix_account", Action: "create", Data: data.Record{"name": "in one"}}})
-	if err != nil || records[0]["checked"] != "create" {
+	if err != nil || records[0].Record["checked"] != "create" {
 		t.Errorf("transaction = %v, %v", records, err)
 	}
 	_, err = h.Engine.Transaction(h.Context(), []data.Step{{Object: "fix_account", Action: "create", Data: data.Record{"name": "side"}}})

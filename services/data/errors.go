@@ -52,9 +52,11 @@ type Error struct {
 	// Allowed lists the open methods of a CodeMethodNotAllowed.
 	Allowed []string `json:"allowed,omitzero"`
 	// Count and Max belong to CodeBatchTooLarge.
-	Count  int    `json:"count,omitempty"`
-	Max    int    `json:"max,omitempty"`
-	Object string `json:"object,omitempty"`
+	Count int `json:"count,omitempty"`
+	Max   int `json:"max,omitempty"`
+	// Operation is the number of the step of a transaction that failed, from 0.
+	Operation *int   `json:"operation,omitempty"`
+	Object    string `json:"object,omitempty"`
 
 	cause error
 }

@@ -19,24 +19,25 @@ type Step struct {
 	Data Record `json:"data,omitempty"`
 }
 
-// Transaction does all steps in their order, or none. It returns the record
-// of every step, for a delete its id. The first failure is returned as it is;
-// handlers of [Engine.BeforeWrite] run inside the transaction, because later
-// steps build on earlier ones. More than [MaxBatch] steps are refused.
-func (e *Engine) Transaction(ctx context.Context, steps []Step) ([]Record, error) {
+// Transaction does all steps in their order, or none. It returns the outcome
+// of every step, for a delete a record of its id alone. The first failure is
+// returned, an *[Error] with the number of its step; handlers of
+// [Engine.BeforeWrite] run inside the transaction, because later steps build on
+// earlier ones. More than [MaxBatch] steps are refused.
+func (e *Engine) Transaction(ctx context.Context, steps []Step) ([]Result, error) {
 	if n := len(steps); n > MaxBatch {
 		return nil, &Error{Code: CodeBatchTooLarge, Count: n, Max: MaxBatch, Message: fmt.Sprintf("A transaction holds at most %d operations, got %d", MaxBatch, n)}
 	}
-	var out []Record
+	var out []Result
 	err := e.db.InTx(ctx, func(ctx context.Context) error {
-		out = make([]Record, 0, len(steps))
+		out = make([]Result, 0, len(steps))
 		ids := make([]string, 0, len(steps))
 		for i, step := range steps {
-			id, record, err := e.step(ctx, i, step, ids)
+			result, err := e.step(ctx, i, step, ids)
 			if err != nil {
-				return err
+				return atStep(err, i)
 			}
-			out, ids = append(out, record), append(ids, id)
+			out, ids = append(out, result), append(ids, result.ID)
 		}
 		return nil
 	})
@@ -46,28 +47,43 @@ func (e *Engine) Transaction(ctx context.Context, steps []Step) ([]Record, error
 	return out, nil
 }
 
+// atStep tells which step an error is about.
+func atStep(err error, i int) error {
+	var known *Error
+	if !errors.As(err, &known) {
+		return fmt.Errorf("operation %d: %w", i, err)
+	}
+	at := *known
+	at.Operation = &i
+	return &at
+}
+
 // step does one write as the caller of the transaction.
-func (e *Engine) step(ctx context.Context, i int, step Step, ids []string) (string, Record, error) {
+func (e *Engine) step(ctx context.Context, i int, step Step, ids []string) (Result, error) {
+	bad := func(format string, args ...any) error {
+		return &Error{Code: CodeInvalidRequest, Object: step.Object, Message: fmt.Sprintf("operation %d: ", i) + fmt.Sprintf(format, args...)}
+	}
 	values, err := resolveRefs(step.Data, ids)
 	if err != nil {
-		return "", nil, &Error{Code: CodeInvalidRequest, Object: step.Object, Message: fmt.Sprintf("operation %d: %s", i, err), cause: err}
+		return Result{}, bad("%s", err)
 	}
 	record, _ := values.(map[string]any)
+	if step.ID == "" && (step.Action == "update" || step.Action == "delete") {
+		return Result{}, bad("an id is required to %s", step.Action)
+	}
 	switch step.Action {
 	case "create":
 		if step.ID != "" {
 			record = clone(record)
 			record["id"] = step.ID
 		}
-		r, err := e.Create(ctx, step.Object, record)
-		return r.ID, r.Record, err
+		return e.Create(ctx, step.Object, record)
 	case "update":
-		r, err := e.Update(ctx, step.Object, step.ID, record, Match{})
-		return r.ID, r.Record, err
+		return e.Update(ctx, step.Object, step.ID, record, Match{})
 	case "delete":
-		return step.ID, Record{"id": step.ID}, e.Delete(ctx, step.Object, step.ID, Match{})
+		return Result{ID: step.ID, Record: Record{"id": step.ID}}, e.Delete(ctx, step.Object, step.ID, Match{})
 	default:
-		return "", nil, &Error{Code: CodeInvalidRequest, Object: step.Object, Message: fmt.Sprintf("operation %d: action must be create, update or delete, not %q", i, step.Action)}
+		return Result{}, bad("action must be create, update or delete, not %q", step.Action)
 	}
 }
 

@@ -23,12 +23,14 @@ func TestTransaction(t *testing.T) {
 			return out
 		}
 		records := must(b.Transaction(b.as, steps(`[{"object":"account","action":"create","data":{"name":"T1"}},{"object":"account","action":"create","data":{"name":{"$ref":0}}}]`)))(t)
-		equal(t, "ref", records[1]["name"], records[0]["id"])
+		equal(t, "ref", records[1].Record["name"], records[0].ID)
 		b.log.clear(t)
 		_, err := b.Transaction(b.as, steps(`[{"object":"account","action":"create","data":{"name":"T2"}},{"object":"account","action":"update","id":"none","data":{}}]`))
-		refused(t, err, `{"error":"Record none not found in account","code":"RECORD_NOT_FOUND","object":"account"}`)
+		refused(t, err, `{"error":"Record none not found in account","code":"RECORD_NOT_FOUND","object":"account","operation":1}`)
 		_, err = b.Transaction(b.as, steps(`[{"object":"account","action":"create","data":{"name":{"$ref":0}}}]`))
-		refused(t, err, `{"error":"operation 0: $ref must be the number of an earlier operation","code":"INVALID_REQUEST","object":"account"}`)
+		refused(t, err, `{"error":"operation 0: $ref must be the number of an earlier operation","code":"INVALID_REQUEST","object":"account","operation":0}`)
+		_, err = b.Transaction(b.as, steps(`[{"object":"account","action":"update","data":{"name":"x"}}]`))
+		refused(t, err, `{"error":"operation 0: an id is required to update","code":"INVALID_REQUEST","object":"account","operation":0}`)
 		equal(t, "events", len(b.log.all(t)), 0)
 		page := must(b.Find(b.as, "account", data.Query{}))(t)
 		equal(t, "records", len(page.Records), 2)

@@ -21,7 +21,7 @@ func TestDiscovery(t *testing.T) {
 				"automation":NONE,"webhook.autoEnqueuer":NONE,"messaging":NONE,"notification":NONE,"i18n":NONE,"analytics":NONE,"ui":NONE,"packages":NONE,
 				"search":NONE,"file-storage":NONE,"ai":NONE,"cache":NONE,"queue":NONE,"job":NONE},
 			"capabilities":{"automation":NO,"notifications":NO,"i18n":NO,"analytics":NO,"ai":NO,"files":NO,"search":NO,
-				"transactionalBatch":NO,"websockets":NO,"chunkedUpload":NO,"comments":NO,"cron":NO,"export":NO}}`
+				"transactionalBatch":{"enabled":true},"websockets":NO,"chunkedUpload":NO,"comments":NO,"cron":NO,"export":NO}}`
 		want = strings.ReplaceAll(want, "NONE", `{"enabled":false,"status":"unavailable","handlerReady":false,"message":"Not part of this host"}`)
 		want = strings.ReplaceAll(want, "NO", `{"enabled":false}`)
 		h.same(h.get(200, h.as("", "GET", "/api/v1/discovery", "")), want)

@@ -16,7 +16,7 @@ const (
 
 // familyOf is the family of refusals that come before a route is found.
 func familyOf(path string) family {
-	for _, base := range []string{dataBase, metaBase} {
+	for _, base := range []string{dataBase, metaBase, batchPath} {
 		if rest, ok := strings.CutPrefix(path, base); ok && (rest == "" || rest[0] == '/') {
 			return flat
 		}

@@ -76,7 +76,11 @@ func (s *Server) onObject(method, pattern, summary, apiMethod string, serve hand
 // to the method. The permission comes first: others need not learn which objects
 // there are and what they allow.
 func (s *Server) admit(r *http.Request, apiMethods ...string) error {
-	name := r.PathValue("object")
+	return s.admitObject(r, r.PathValue("object"), apiMethods...)
+}
+
+// admitObject is admit for an object that the path does not name.
+func (s *Server) admitObject(r *http.Request, name string, apiMethods ...string) error {
 	for _, m := range apiMethods {
 		if op, ok := operations[m]; ok {
 			if err := s.auth.Can(r.Context(), op, name); err != nil {

@@ -79,7 +79,7 @@ func newServer(cfg Config, parts Parts, checks *readiness) (*Server, error) {
 	s := &Server{
 		cfg: cfg, auth: parts.Auth, data: parts.Data, names: parts.Services, meta: newMetaTags(), checks: checks,
 	}
-	s.routes = slices.Concat(s.discoveryRoutes(), s.healthRoutes(), s.metaRoutes(), s.dataRoutes(), parts.Routes)
+	s.routes = slices.Concat(s.discoveryRoutes(), s.healthRoutes(), s.metaRoutes(), s.dataRoutes(), s.transactionRoutes(), parts.Routes)
 	// Without its database a host lives on, and says that it is not ready.
 	checks.add("database", parts.Data.DB().Ping)
 	mux, err := s.newRouter(s.routes)
