@@ -16,6 +16,9 @@ const (
 	RecordUndeleted = "data.record.undeleted"
 	RecordsUpdated  = "data.records.updated"
 	RecordsDeleted  = "data.records.deleted"
+	// ObjectCreated and ObjectUpdated tell of an object's definition.
+	ObjectCreated = "metadata.object.created"
+	ObjectUpdated = "metadata.object.updated"
 	// DeliveryFinished reports the end of an HTTP delivery.
 	DeliveryFinished = "delivery.finished"
 )

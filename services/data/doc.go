@@ -80,5 +80,6 @@
 //
 // sys_data_field remembers how the values of every field are kept, so that a
 // definition that would read them otherwise is refused; sys_data_counter holds
-// the last numbers of autonumber fields.
+// the last numbers of autonumber fields; sys_data_object holds the definitions
+// that came through [Engine.SaveDefinition].
 package data

@@ -58,6 +58,7 @@ type Engine struct {
 
 	mu      sync.RWMutex
 	tables  map[string]*table
+	stored  map[string]int64       // versions of the tables that SaveDefinition keeps
 	parents map[string][]reference // by target: who points at it
 	before  map[string][]func(context.Context, *Write) error
 	within  map[string][]func(context.Context, *Change) error
@@ -88,7 +89,7 @@ func New(ctx context.Context, db *storage.DB, cfg Config) (*Engine, error) {
 	}
 	return &Engine{
 		db: db, events: cfg.Events, authorizer: cfg.Authorizer, keyring: cfg.Keyring, log: cfg.Log, clock: cfg.Now,
-		tables: map[string]*table{}, parents: map[string][]reference{},
+		tables: map[string]*table{}, stored: map[string]int64{}, parents: map[string][]reference{},
 		before: map[string][]func(context.Context, *Write) error{},
 		within: map[string][]func(context.Context, *Change) error{},
 	}, nil

@@ -1,6 +1,7 @@
 package data
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -30,6 +31,7 @@ const (
 	CodeNotAttempted      = "NOT_ATTEMPTED"
 	CodeRolledBack        = "ROLLED_BACK"
 	CodeInvalidDefinition = "INVALID_DEFINITION"
+	CodeConflict          = "RESOURCE_CONFLICT"
 	// CodePluginUnavailable is the refusal of a write whose hook lives in a
 	// plugin that does not run at the moment.
 	CodePluginUnavailable = "PLUGIN_UNAVAILABLE"
@@ -96,7 +98,7 @@ func HTTPStatus(code string) int {
 		return http.StatusForbidden
 	case CodeObjectNotFound, CodeRecordNotFound:
 		return http.StatusNotFound
-	case CodeUniqueViolation, CodeConcurrentUpdate, CodeDeleteRestricted:
+	case CodeUniqueViolation, CodeConcurrentUpdate, CodeDeleteRestricted, CodeConflict:
 		return http.StatusConflict
 	case CodeMethodNotAllowed:
 		return http.StatusMethodNotAllowed
@@ -160,9 +162,11 @@ func denied(object string, err error) error {
 	switch {
 	case errors.Is(err, identity.ErrUnauthenticated):
 		return &Error{Code: CodeUnauthenticated, Object: object, Message: "authentication is required", cause: err}
+	case errors.As(err, &missing) && object == "":
+		return &Error{Code: CodePermissionDenied, Message: fmt.Sprintf("%s is not permitted", missing.Permission), cause: err}
 	case errors.As(err, &missing):
 		return &Error{Code: CodePermissionDenied, Object: object, Message: fmt.Sprintf("%s on '%s' is not permitted", missing.Permission, object), cause: err}
 	default:
-		return fmt.Errorf("authorize %s: %w", object, err)
+		return fmt.Errorf("authorize %s: %w", cmp.Or(object, "metadata"), err)
 	}
 }

@@ -6,6 +6,7 @@ require (
 	github.com/goccy/go-yaml v1.19.2
 	github.com/google/uuid v1.6.0
 	github.com/objecthost/objecthost/core v0.0.0
+	github.com/objecthost/objecthost/services/realtime v0.0.0
 	github.com/objecthost/objecthost/storage v0.0.0
 	pgregory.net/rapid v1.3.0
 )
@@ -38,5 +39,6 @@ require (
 
 replace (
 	github.com/objecthost/objecthost/core => ../../core
+	github.com/objecthost/objecthost/services/realtime => ../../services/realtime
 	github.com/objecthost/objecthost/storage => ../../storage
 )

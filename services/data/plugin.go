@@ -3,9 +3,12 @@ package data
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/objecthost/objecthost/core"
+	"github.com/objecthost/objecthost/core/event"
 	"github.com/objecthost/objecthost/core/object"
+	"github.com/objecthost/objecthost/services/realtime"
 )
 
 // PluginID is the id of the data service's plugin.
@@ -34,11 +37,14 @@ type Plugin struct {
 	host    core.Context
 	// late are External objects whose tables their owners had not made yet.
 	late []object.Schema
+	// cancel ends the subscription to definitions; nil without one.
+	cancel func()
 }
 
 var (
 	_ core.Plugin        = (*Plugin)(nil)
 	_ core.Starter       = (*Plugin)(nil)
+	_ core.Stopper       = (*Plugin)(nil)
 	_ core.HealthChecker = (*Plugin)(nil)
 	_ Metadata           = (*Engine)(nil)
 )
@@ -57,7 +63,10 @@ func (p *Plugin) Manifest() core.Manifest {
 		ID: PluginID, Version: "1.0.0",
 		After:       []string{family + "realtime", family + "messaging", family + "auth"},
 		Provides:    []string{ServiceKey.Name(), MetadataKey.Name()},
-		Contributes: core.Contributions{Objects: p.objects},
+		Contributes: core.Contributions{
+			Objects:     p.objects,
+			Permissions: []core.Permission{{Name: PermissionManageMetadata, Description: "Define objects through the API"}},
+		},
 	}
 }
 
@@ -67,7 +76,7 @@ func (p *Plugin) Init(_ context.Context, host core.Context) error {
 	host.On(core.HookReady, func(ctx context.Context, _ any) error {
 		err := p.engine.Define(ctx, p.late...)
 		p.late = nil
-		return err
+		return errors.Join(err, p.follow(ctx))
 	})
 	return errors.Join(core.Provide(host, ServiceKey, p.engine), core.Provide(host, MetadataKey, Metadata(p.engine)))
 }
@@ -93,7 +102,41 @@ func (p *Plugin) Start(ctx context.Context) error {
 		}
 		now = append(now, s)
 	}
-	return p.engine.Define(ctx, now...)
+	if err := p.engine.Define(ctx, now...); err != nil {
+		return err
+	}
+	return p.engine.LoadDefinitions(ctx)
+}
+
+// follow takes over the definitions that other hosts save. An event only says
+// that there is something to load, so that a lost one costs a delay until the
+// next and no definition.
+func (p *Plugin) follow(ctx context.Context) error {
+	events, err := core.Lookup(ctx, p.host, realtime.ServiceKey)
+	if err != nil {
+		// The host's log is one of its own, and with it the host is alone.
+		return nil //nolint:nilerr // there is nothing to follow
+	}
+	load := func(ctx context.Context) {
+		if err := p.engine.LoadDefinitions(ctx); err != nil && ctx.Err() == nil {
+			p.host.Log().Error("definitions of other hosts cannot be loaded", "error", err)
+		}
+	}
+	p.cancel, err = events.Subscribe(realtime.Filter{Types: []string{event.ObjectCreated, event.ObjectUpdated}},
+		func(ctx context.Context, _ *event.Event) { load(ctx) })
+	if err != nil {
+		return fmt.Errorf("follow definitions of objects: %w", err)
+	}
+	load(ctx) // what was saved since Start
+	return nil
+}
+
+// Stop implements core.Stopper.
+func (p *Plugin) Stop(context.Context) error {
+	if p.cancel != nil {
+		p.cancel()
+	}
+	return nil
 }
 
 // CheckHealth implements core.HealthChecker.

@@ -35,13 +35,23 @@ func migrations() storage.Migrations {
 // how a field's values are kept are refused, all of them together, with an
 // *[Error] of CodeInvalidDefinition; then nothing is changed.
 func (e *Engine) Define(ctx context.Context, schemas ...object.Schema) error {
-	if err := e.checkDefinitions(schemas); err != nil {
+	tables, err := e.prepare(ctx, schemas)
+	if err != nil {
 		return err
+	}
+	e.register(tables)
+	return nil
+}
+
+// prepare brings the tables up to date without making them known.
+func (e *Engine) prepare(ctx context.Context, schemas []object.Schema) ([]*table, error) {
+	if err := e.checkDefinitions(schemas); err != nil {
+		return nil, err
 	}
 	tables := make([]*table, len(schemas))
 	plans, err := e.plan(ctx, schemas, tables)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if len(plans) > 0 {
 		err := e.db.InTx(ctx, func(ctx context.Context) error {
@@ -56,11 +66,10 @@ func (e *Engine) Define(ctx context.Context, schemas ...object.Schema) error {
 			return e.apply(ctx, plans)
 		})
 		if err != nil {
-			return err
+			return nil, err
 		}
 	}
-	e.register(tables)
-	return nil
+	return tables, nil
 }
 
 // checkDefinitions finds what is wrong before the database is touched. Objects
@@ -103,7 +112,7 @@ func (e *Engine) checkDefinitions(schemas []object.Schema) error {
 }
 
 // ownTables are the engine's own tables.
-var ownTables = []string{"sys_data_field", "sys_data_counter", "sys_secret"}
+var ownTables = []string{"sys_data_field", "sys_data_counter", "sys_data_object", "sys_secret"}
 
 // checkDefaults refuses defaults that no record could hold.
 func checkDefaults(s *object.Schema) []error {
@@ -126,6 +135,11 @@ func checkDefaults(s *object.Schema) []error {
 func (e *Engine) register(tables []*table) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.registerLocked(tables)
+}
+
+// registerLocked works out anew who points at whom, for a caller that holds mu.
+func (e *Engine) registerLocked(tables []*table) {
 	for _, t := range tables {
 		e.tables[t.name()] = t
 	}
