@@ -59,3 +59,23 @@ type Status struct {
 	// Denied counts refused calls by capability.
 	Denied map[string]int64 `json:"denied,omitempty"`
 }
+
+// PackageStatus tells of the plugin with the id, in the words that clients
+// know for packages: installed, disabled, or error for one that has failed. It
+// does not know plugins in the host's own process.
+func (m *Manager) PackageStatus(id string) (status string, known bool) {
+	for _, a := range m.adapters {
+		if a.bundle.Manifest.ID != id {
+			continue
+		}
+		switch a.status().State {
+		case StateDisabled:
+			return "disabled", true
+		case StateBackoff, StateFailed:
+			return "error", true
+		default:
+			return "installed", true
+		}
+	}
+	return "", false
+}
