@@ -31,6 +31,9 @@ func ValidNamespace(ns string) bool {
 	return namespace.MatchString(ns) && !strings.Contains(ns, "__") && !slices.Contains([]string{"base", "system", "sys"}, ns)
 }
 
+// PlatformPlugin reports whether a plugin with this id is the platform's own.
+func PlatformPlugin(id string) bool { return strings.HasPrefix(id, platformID) }
+
 // ValidateManifest returns a *[ManifestError] for each invalid field of a
 // manifest, nil for a valid one. Whether what it refers to exists is not
 // looked at.
@@ -108,7 +111,7 @@ func misnamed(name string, m Manifest) string {
 	case strings.Contains(name, "__"):
 		return "must not contain __"
 	case strings.HasPrefix(name, "sys_"):
-		if !strings.HasPrefix(m.ID, platformID) {
+		if !PlatformPlugin(m.ID) {
 			return "is under sys_, which belongs to the platform"
 		}
 	case m.Namespace != "" && (!strings.HasPrefix(name, m.Namespace+"_") || len(name) == len(m.Namespace)+1):

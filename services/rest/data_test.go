@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/objecthost/objecthost/core"
 	"github.com/objecthost/objecthost/core/event"
 	"github.com/objecthost/objecthost/core/object"
 	"github.com/objecthost/objecthost/services/auth"
@@ -25,6 +26,7 @@ import (
 // account is the object that the checks of the official client use.
 const account = `{
 	"name": "account", "label": "Account", "pluralLabel": "Accounts", "nameField": "name",
+	"listViews": {"all": {"label": "All", "columns": ["name", "industry"]}},
 	"fields": {
 		"name": {"type": "text", "label": "Name", "required": true, "maxLength": 120, "searchable": true},
 		"code": {"type": "text", "label": "Code", "unique": true, "maxLength": 20},
@@ -43,6 +45,15 @@ var otherObjects = []string{
 	`{"name": "contact", "label": "Contact", "fields": {
 		"name": {"type": "text", "label": "Name"},
 		"account": {"type": "lookup", "label": "Account", "reference": "account", "deleteBehavior": "restrict"}}}`,
+}
+
+// manifests are the plugins that the host is told of.
+var manifests = []core.Manifest{
+	{ID: "com.example.crm", Version: "2.1.0", Contributes: core.Contributions{
+		Objects:    []object.Schema{{Name: "account"}, {Name: "contact"}},
+		Navigation: []core.NavigationItem{{ID: "crm-contacts", Label: "People", ObjectName: "contact", Icon: "user"}, {ID: "gone", Label: "Gone", ObjectName: "gone"}},
+	}},
+	{ID: "com.example.books", Contributes: core.Contributions{Objects: []object.Schema{{Name: "ledger"}}}},
 }
 
 // events keeps the engine's events.
@@ -102,6 +113,7 @@ func setupHost(t *testing.T, db *storage.DB) *host {
 	h := &host{t: t, engine: engine, auth: service, log: &logBuffer{}}
 	h.server, err = New(Config{Version: "1.2.3", Environment: "development", Logger: slog.New(slog.NewJSONHandler(h.log, nil))}, Parts{
 		Auth: service, Data: engine, Services: func() []string { return []string{"auth", "data", "metadata", "realtime"} },
+		Manifests: func() []core.Manifest { return manifests },
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -24,6 +24,7 @@ const (
 	codeResourceNotFound = "RESOURCE_NOT_FOUND"
 	codeEndpointNotFound = "ENDPOINT_NOT_FOUND"
 	codeMethodNotAllowed = "METHOD_NOT_ALLOWED"
+	codeNotImplemented   = "NOT_IMPLEMENTED"
 	codeInternal         = "INTERNAL_ERROR"
 	codeDatabase         = "DATABASE_ERROR"
 )

@@ -82,13 +82,8 @@ func (s *Server) serveGet(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	for _, key := range slices.Sorted(maps.Keys(params)) {
-		if !slices.Contains(getParams, key) {
-			return &data.Error{
-				Code: data.CodeUnsupportedParam, Object: name,
-				Message: fmt.Sprintf("Query parameter '%s' is not supported when reading one record.", clip(key)),
-			}
-		}
+	if err := onlyParams(params, getParams...); err != nil {
+		return err
 	}
 	schema, err := s.data.Object(name)
 	if err != nil {
@@ -136,4 +131,15 @@ func queryParams(r *http.Request) (url.Values, error) {
 		}
 	}
 	return params, nil
+}
+
+// onlyParams refuses parameters that a route does not read: a misspelled one
+// must not be taken for an absent one.
+func onlyParams(params url.Values, known ...string) error {
+	for _, key := range slices.Sorted(maps.Keys(params)) {
+		if !slices.Contains(known, key) {
+			return &data.Error{Code: data.CodeUnsupportedParam, Message: fmt.Sprintf("Query parameter '%s' is not supported here.", clip(key))}
+		}
+	}
+	return nil
 }

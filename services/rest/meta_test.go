@@ -12,8 +12,11 @@ import (
 
 func TestMetaTypes(t *testing.T) {
 	eachHost(t, func(t *testing.T, h *host) {
-		h.same(h.get(200, h.do("GET", "/api/v1/meta", "")), `{"types":["object"],"entries":[{"type":"object","label":"Object","domain":"data",
-			"schemaId":"object","supportsOverlay":false,"allowRuntimeCreate":false,"supportsVersioning":false}]}`)
+		rest := `"supportsOverlay":false,"allowOrgOverride":false,"supportsVersioning":false`
+		h.same(h.get(200, h.do("GET", "/api/v1/meta", "")), `{"types":["object","view","app"],"entries":[
+			{"type":"object","label":"Object","domain":"data","schemaId":"object","allowRuntimeCreate":true,`+rest+`},
+			{"type":"view","label":"View","domain":"ui","schemaId":"view","allowRuntimeCreate":false,`+rest+`},
+			{"type":"app","label":"App","domain":"ui","schemaId":"app","allowRuntimeCreate":false,`+rest+`}]}`)
 	})
 }
 

@@ -12,11 +12,12 @@ const (
 	apiBase  = "/api/v1"
 	dataBase = apiBase + "/data"
 	metaBase = apiBase + "/meta"
+	uiBase   = apiBase + "/ui"
 )
 
 // familyOf is the family of refusals that come before a route is found.
 func familyOf(path string) family {
-	for _, base := range []string{dataBase, metaBase, batchPath} {
+	for _, base := range []string{dataBase, metaBase, uiBase, batchPath} {
 		if rest, ok := strings.CutPrefix(path, base); ok && (rest == "" || rest[0] == '/') {
 			return flat
 		}

@@ -27,6 +27,14 @@ var ServiceKey = core.NewKey[Service]("http-server")
 // authKey is the auth service by what the server needs of it.
 var authKey = core.NewKey[Authenticator]("auth")
 
+// packageStates knows the plugins in processes of their own.
+type packageStates interface {
+	PackageStatus(id string) (status string, known bool)
+}
+
+// pluginsKey is the manager of those, where the host has one.
+var pluginsKey = core.NewKey[packageStates]("pluginhost")
+
 // Plugin runs the HTTP server in a kernel: it collects the routes of all
 // plugins, and opens its socket when everything else has started.
 type Plugin struct {
@@ -72,6 +80,8 @@ func (p *Plugin) Init(ctx context.Context, host core.Context) error {
 	}
 	if err := p.build(host, Parts{
 		Auth: authenticator, Data: engine, Routes: contributed(host), Services: func() []string { return serviceNames(host) },
+		Manifests:     host.Manifests,
+		PackageStatus: func(id string) (string, bool) { return packageStatus(host, id) },
 	}); err != nil {
 		return err
 	}
@@ -142,4 +152,13 @@ func (p *Plugin) Addr() string {
 // AddReadinessCheck implements Service.
 func (p *Plugin) AddReadinessCheck(name string, check func(context.Context) error) (remove func()) {
 	return p.checks.add(name, check)
+}
+
+// packageStatus asks the manager, which may have come after this plugin.
+func packageStatus(host core.Context, id string) (status string, known bool) {
+	manager, err := core.Lookup(context.Background(), host, pluginsKey)
+	if err != nil {
+		return "", false // the host has no plugins in other processes
+	}
+	return manager.PackageStatus(id)
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/objecthost/objecthost/core"
 	"github.com/objecthost/objecthost/core/identity"
 	"github.com/objecthost/objecthost/services/data"
 )
@@ -34,18 +35,26 @@ type Parts struct {
 	Routes []OwnedRoute
 	// Services lists the names of the kernel's services for discovery.
 	Services func() []string
+	// Manifests lists the plugins' manifests: who contributes which object, and
+	// what stands in the navigation.
+	Manifests func() []core.Manifest
+	// PackageStatus tells of a plugin in a process of its own whether it is
+	// installed, disabled or in error; it does not know the others.
+	PackageStatus func(id string) (status string, known bool)
 }
 
 // Server is the HTTP server. It is safe for concurrent use.
 type Server struct {
-	cfg     Config
-	auth    Authenticator
-	data    *data.Engine
-	routes  []OwnedRoute // all of them, the server's own first
-	names   func() []string
-	meta    *metaTags
-	checks  *readiness
-	handler http.Handler
+	cfg       Config
+	auth      Authenticator
+	data      *data.Engine
+	routes    []OwnedRoute // all of them, the server's own first
+	names     func() []string
+	manifests func() []core.Manifest
+	state     func(id string) (status string, known bool)
+	meta      *metaTags
+	checks    *readiness
+	handler   http.Handler
 
 	mu       sync.Mutex
 	http     *http.Server // nil unless listening
@@ -76,10 +85,16 @@ func newServer(cfg Config, parts Parts, checks *readiness) (*Server, error) {
 	case parts.Services == nil:
 		parts.Services = func() []string { return nil }
 	}
-	s := &Server{
-		cfg: cfg, auth: parts.Auth, data: parts.Data, names: parts.Services, meta: newMetaTags(), checks: checks,
+	if parts.PackageStatus == nil {
+		parts.PackageStatus = func(string) (string, bool) { return "", false }
 	}
-	s.routes = slices.Concat(s.discoveryRoutes(), s.healthRoutes(), s.metaRoutes(), s.dataRoutes(), s.transactionRoutes(), parts.Routes)
+	if parts.Manifests == nil {
+		parts.Manifests = func() []core.Manifest { return nil }
+	}
+	s := &Server{
+		cfg: cfg, auth: parts.Auth, data: parts.Data, names: parts.Services, manifests: parts.Manifests, state: parts.PackageStatus, meta: newMetaTags(), checks: checks,
+	}
+	s.routes = slices.Concat(s.discoveryRoutes(), s.healthRoutes(), s.metaRoutes(), s.dataRoutes(), s.transactionRoutes(), s.packageRoutes(), parts.Routes)
 	// Without its database a host lives on, and says that it is not ready.
 	checks.add("database", parts.Data.DB().Ping)
 	mux, err := s.newRouter(s.routes)
