@@ -117,6 +117,14 @@ func (db *DB) Hot(args ...any) []any {
 	return args
 }
 
+// Direct tells that connections lead to the database itself. It is false where
+// a pooler, such as PgBouncer, stands before a Postgres server: then sessions
+// are shared, and nothing may be left in them or expected of them.
+func (db *DB) Direct() bool {
+	d, ok := db.driver.(interface{ Direct() bool })
+	return !ok || d.Direct()
+}
+
 // NowSQL is an SQL expression for the database's clock in milliseconds since
 // 1970, a whole number. It moves on inside a transaction.
 func (db *DB) NowSQL() string { return db.driver.NowSQL() }

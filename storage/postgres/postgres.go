@@ -26,9 +26,7 @@ import (
 // Driver implements storage.Driver on one pool.
 type Driver struct {
 	pool *sql.DB
-	// direct tells that connections lead to the server itself, so that
-	// prepared statements stay where they were prepared.
-	direct bool
+	path *path
 }
 
 var _ storage.Driver = (*Driver)(nil)
@@ -57,7 +55,8 @@ func Open(ctx context.Context, dsn string, cfg storage.Config) (*storage.DB, err
 	}
 	lost := new(losses)
 	pc.DialFunc = lost.watch(pc.DialFunc)
-	d := &Driver{pool: stdlib.OpenDB(*pc, stdlib.OptionShouldPing(lost.shouldPing))}
+	way := new(path)
+	d := &Driver{path: way, pool: stdlib.OpenDB(*pc, stdlib.OptionShouldPing(lost.shouldPing), stdlib.OptionAfterConnect(way.probe))}
 	d.pool.SetMaxOpenConns(cfg.MaxConns)
 	d.pool.SetMaxIdleConns(cfg.MaxConns)
 	d.pool.SetConnMaxIdleTime(cfg.ConnMaxIdle)
@@ -67,44 +66,24 @@ func Open(ctx context.Context, dsn string, cfg storage.Config) (*storage.DB, err
 		_ = db.Close()
 		return nil, fmt.Errorf("storage: connect to Postgres: %w", err)
 	}
-	if d.direct, err = isDirect(ctx, d.pool); err != nil {
-		_ = db.Close()
-		return nil, fmt.Errorf("storage: connect to Postgres: %w", err)
-	}
 	return db, nil
 }
 
 // hotStatements is the number of prepared statements that a connection keeps.
 const hotStatements = 64
 
-// isDirect tells whether the process that answers is the one that the server
-// named when the connection began. A pooler makes up a number of its own.
-func isDirect(ctx context.Context, pool *sql.DB) (direct bool, err error) {
-	conn, err := pool.Conn(ctx)
-	if err != nil {
-		return false, err
-	}
-	defer conn.Close()
-	err = conn.Raw(func(raw any) error {
-		c := raw.(*stdlib.Conn).Conn()
-		var pid uint32
-		if err := c.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&pid); err != nil {
-			return err
-		}
-		direct = pid == c.PgConn().PID()
-		return nil
-	})
-	return direct, err
-}
-
 // Hot has a statement prepared once per connection, unless a pooler stands in
 // between. See [storage.DB.Hot].
 func (d *Driver) Hot(args []any) []any {
-	if !d.direct {
+	if !d.Direct() {
 		return args
 	}
 	return append([]any{pgx.QueryExecModeCacheStatement}, args...)
 }
+
+// Direct tells whether connections lead to the server itself, and not to a
+// pooler that may give each transaction another session.
+func (d *Driver) Direct() bool { return !d.path.pooled.Load() }
 
 // Dialect implements storage.Driver.
 func (d *Driver) Dialect() storage.Dialect { return storage.Postgres }
@@ -175,7 +154,7 @@ func (d *Driver) Fault(err error) storage.Fault {
 	var connect *pgconn.ConnectError
 	var network net.Error
 	switch {
-	case errors.As(err, &connect), errors.Is(err, driver.ErrBadConn), errors.Is(err, pgconn.ErrConnClosed),
+	case errors.As(err, &connect), errors.Is(err, errPooledNow), errors.Is(err, driver.ErrBadConn), errors.Is(err, pgconn.ErrConnClosed),
 		errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed):
 		return storage.Fault{Kind: storage.FaultConnection}
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):

@@ -99,6 +99,13 @@ func Postgres(t testing.TB) string {
 	return u.String()
 }
 
+// Pooled returns a DSN like that of [Postgres] that leads through a
+// [PgBouncer] with fewer sessions than most tests have connections.
+func Pooled(t testing.TB) string {
+	t.Helper()
+	return PgBouncer(t, Postgres(t), 6)
+}
+
 func randomHex(t testing.TB) string {
 	t.Helper()
 	b := make([]byte, 8)

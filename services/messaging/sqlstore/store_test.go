@@ -14,7 +14,7 @@ import (
 
 func TestStore(t *testing.T) {
 	t.Parallel()
-	for name, dsn := range map[string]func(testing.TB) string{"sqlite": storagetest.SQLite, "postgres": storagetest.Postgres} {
+	for name, dsn := range map[string]func(testing.TB) string{"sqlite": storagetest.SQLite, "postgres": storagetest.Postgres, "pgbouncer": storagetest.Pooled} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			drivertest.Run(t, func(t *testing.T) (driver.Store, storage.Transactor) {

@@ -9,7 +9,7 @@ import (
 )
 
 func TestSuite(t *testing.T) {
-	for name, dsn := range map[string]func(testing.TB) string{"sqlite": storagetest.SQLite, "postgres": storagetest.Postgres} {
+	for name, dsn := range map[string]func(testing.TB) string{"sqlite": storagetest.SQLite, "postgres": storagetest.Postgres, "pgbouncer": storagetest.Pooled} {
 		t.Run(name, func(t *testing.T) {
 			drivertest.Run(t, func(t *testing.T) drivertest.Store {
 				db := migrated(t, dsn(t))
