@@ -23,14 +23,15 @@ type Service struct {
 	log driver.Log
 	cfg Config
 
-	tail     *tail
-	announce chan struct{}
+	tail      *tail
+	announced announcements
 
 	mu        sync.Mutex
 	state     state
 	consumers map[string]*consumer
 	order     []*consumer
 	lagged    map[string]bool
+	heard     map[string][]func(details []string) // by name of their topics
 
 	stop   chan struct{}      // closed when no new work is to begin
 	cancel context.CancelFunc // ends the work that is under way
@@ -55,9 +56,10 @@ func New(tx storage.Transactor, log driver.Log, cfg Config) (*Service, error) {
 	}
 	s := &Service{
 		tx: tx, log: log, cfg: cfg,
-		announce:  make(chan struct{}, 1),
+		announced: announcements{signal: make(chan struct{}, 1), topics: map[string]struct{}{}},
 		consumers: map[string]*consumer{},
 		lagged:    map[string]bool{},
+		heard:     map[string][]func([]string){},
 		stop:      make(chan struct{}),
 	}
 	s.tail = newTail(s)
@@ -195,7 +197,7 @@ func (s *Service) Wake() {
 // committed runs after the commit of a transaction that appended.
 func (s *Service) committed() {
 	s.Wake()
-	poke(s.announce)
+	s.announced.add(topicEvents)
 }
 
 // poke leaves a signal in a channel that holds one.

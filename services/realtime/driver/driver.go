@@ -148,12 +148,18 @@ type Cleaned struct {
 // costs time, never an event: nodes look into the log by themselves as well.
 // Implementations are safe for concurrent use.
 type Fanout interface {
-	// Announce tells the other nodes that events were committed. The service
-	// coalesces: it calls it from one goroutine, and once for all that was
-	// committed while the last call ran.
-	Announce(ctx context.Context) error
-	// Listen calls wake for announcements of other nodes until ctx ends or the
-	// transport is lost, and returns why. The service calls it again then,
-	// with growing pauses. wake returns at once.
-	Listen(ctx context.Context, wake func()) error
+	// Announce tells the other nodes what was committed. Topics are 1 to 100
+	// characters of a-z, A-Z, 0-9, _, ., - and :, at most [MaxTopics] of them.
+	// The service coalesces: it calls it from one goroutine, and once for all
+	// that was committed while the last call ran.
+	Announce(ctx context.Context, topics []string) error
+	// Listen calls wake with the topics that other nodes announce until ctx
+	// ends or the transport is lost, and returns why. Without topics wake
+	// stands for all of them: something may have been missed. That is how each
+	// Listen begins, once it hears everything from then on. The service calls it
+	// again, with growing pauses, after it returned. wake returns at once.
+	Listen(ctx context.Context, wake func(topics []string)) error
 }
+
+// MaxTopics is how many topics one announcement has at most.
+const MaxTopics = 64

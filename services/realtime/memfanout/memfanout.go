@@ -18,7 +18,7 @@ type Hub struct {
 
 type listener struct {
 	node int
-	wake func()
+	wake func(topics []string)
 }
 
 // Join returns the fanout of a new member.
@@ -37,9 +37,9 @@ type member struct {
 var _ driver.Fanout = (*member)(nil)
 
 // Announce implements [driver.Fanout].
-func (m *member) Announce(context.Context) error {
+func (m *member) Announce(_ context.Context, topics []string) error {
 	m.hub.mu.Lock()
-	var wakes []func()
+	var wakes []func(topics []string)
 	for l := range m.hub.listeners {
 		if l.node != m.node {
 			wakes = append(wakes, l.wake)
@@ -47,13 +47,13 @@ func (m *member) Announce(context.Context) error {
 	}
 	m.hub.mu.Unlock()
 	for _, wake := range wakes {
-		wake()
+		wake(topics)
 	}
 	return nil
 }
 
 // Listen implements [driver.Fanout].
-func (m *member) Listen(ctx context.Context, wake func()) error {
+func (m *member) Listen(ctx context.Context, wake func(topics []string)) error {
 	l := &listener{node: m.node, wake: wake}
 	m.hub.mu.Lock()
 	if m.hub.listeners == nil {
@@ -61,6 +61,7 @@ func (m *member) Listen(ctx context.Context, wake func()) error {
 	}
 	m.hub.listeners[l] = struct{}{}
 	m.hub.mu.Unlock()
+	wake(nil)
 	<-ctx.Done()
 	m.hub.mu.Lock()
 	delete(m.hub.listeners, l)
