@@ -15,6 +15,7 @@ require (
 	github.com/objecthost/objecthost/services/data v0.0.0
 	github.com/objecthost/objecthost/services/messaging v0.0.0
 	github.com/objecthost/objecthost/services/realtime v0.0.0
+	github.com/objecthost/objecthost/services/realtime/natsfanout v0.0.0
 	github.com/objecthost/objecthost/services/rest v0.0.0
 	github.com/objecthost/objecthost/storage v0.0.0
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
@@ -43,11 +44,15 @@ require (
 	github.com/jackc/pgx/v5 v5.13.0 // indirect
 	github.com/jackc/puddle/v2 v2.2.3 // indirect
 	github.com/jinzhu/inflection v1.0.0 // indirect
+	github.com/klauspost/compress v1.20.4 // indirect
 	github.com/knadh/koanf/maps v0.1.2 // indirect
 	github.com/mattn/go-colorable v0.1.14 // indirect
 	github.com/mattn/go-isatty v0.0.24 // indirect
 	github.com/mitchellh/copystructure v1.2.0 // indirect
 	github.com/mitchellh/reflectwalk v1.0.2 // indirect
+	github.com/nats-io/nats.go v1.55.0 // indirect
+	github.com/nats-io/nkeys v0.4.17 // indirect
+	github.com/nats-io/nuid v1.0.1 // indirect
 	github.com/ncruces/go-strftime v1.1.0 // indirect
 	github.com/oklog/run v1.1.0 // indirect
 	github.com/puzpuzpuz/xsync/v3 v3.5.1 // indirect
@@ -87,6 +92,7 @@ replace (
 	github.com/objecthost/objecthost/services/data => ../../services/data
 	github.com/objecthost/objecthost/services/messaging => ../../services/messaging
 	github.com/objecthost/objecthost/services/realtime => ../../services/realtime
+	github.com/objecthost/objecthost/services/realtime/natsfanout => ../../services/realtime/natsfanout
 	github.com/objecthost/objecthost/services/rest => ../../services/rest
 	github.com/objecthost/objecthost/storage => ../../storage
 )

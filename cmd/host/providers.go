@@ -35,7 +35,7 @@ import (
 // hostSet builds everything up to the kernel.
 var hostSet = wire.NewSet(
 	newLogger, openDatabase, ensureKeyring, wire.Bind(new(storage.Transactor), new(*storage.DB)),
-	sqllog.New, wire.Bind(new(realtimedriver.Log), new(*sqllog.Log)), realtimeConfig, realtime.New, realtime.NewPlugin,
+	sqllog.New, wire.Bind(new(realtimedriver.Log), new(*sqllog.Log)), newFanout, realtimeConfig, realtime.New, realtime.NewPlugin,
 	messagingstore.New, wire.Bind(new(messagingdriver.Store), new(*messagingstore.Store)), messagingConfig, newOutbox, messaging.NewPlugin, wire.Bind(new(identity.Authorizer), new(*auth.Service)),
 	authstore.New, wire.Bind(new(authdriver.Store), new(*authstore.Store)), authConfig, auth.New, authPlugin,
 	dataConfig, data.New, dataPlugin,
@@ -73,8 +73,8 @@ func ensureKeyring(ctx context.Context, db *storage.DB, cfg settings.Settings, o
 	return ensured.Keyring, nil
 }
 
-func realtimeConfig(cfg settings.Settings, log *slog.Logger) realtime.Config {
-	return realtime.Config{Logger: log, Retention: cfg.EventRetention, PollInterval: cfg.PollInterval}
+func realtimeConfig(cfg settings.Settings, fanout realtimedriver.Fanout, log *slog.Logger) realtime.Config {
+	return realtime.Config{Logger: log, Retention: cfg.EventRetention, PollInterval: cfg.PollInterval, Fanout: fanout}
 }
 
 func messagingConfig(cfg settings.Settings, db *storage.DB, store messagingdriver.Store, events *realtime.Service, keys *seal.Keyring, log *slog.Logger) (messaging.Config, error) {

@@ -32,9 +32,15 @@ func newHost(ctx context.Context, cfg settings.Settings, out console) (*host, fu
 		return nil, nil, err
 	}
 	log := sqllog.New(db, logger)
-	config := realtimeConfig(cfg, logger)
+	fanout, cleanup2, err := newFanout(cfg, db, logger)
+	if err != nil {
+		cleanup()
+		return nil, nil, err
+	}
+	config := realtimeConfig(cfg, fanout, logger)
 	service, err := realtime.New(db, log, config)
 	if err != nil {
+		cleanup2()
 		cleanup()
 		return nil, nil, err
 	}
@@ -42,16 +48,19 @@ func newHost(ctx context.Context, cfg settings.Settings, out console) (*host, fu
 	store := sqlstore.New(db)
 	keyring, err := ensureKeyring(ctx, db, cfg, out)
 	if err != nil {
+		cleanup2()
 		cleanup()
 		return nil, nil, err
 	}
 	config2, err := messagingConfig(cfg, db, store, service, keyring, logger)
 	if err != nil {
+		cleanup2()
 		cleanup()
 		return nil, nil, err
 	}
 	messagingService, err := newOutbox(config2)
 	if err != nil {
+		cleanup2()
 		cleanup()
 		return nil, nil, err
 	}
@@ -59,6 +68,7 @@ func newHost(ctx context.Context, cfg settings.Settings, out console) (*host, fu
 	config3 := authConfig(logger)
 	authService, err := auth.New(sqlstoreStore, config3)
 	if err != nil {
+		cleanup2()
 		cleanup()
 		return nil, nil, err
 	}
@@ -67,11 +77,13 @@ func newHost(ctx context.Context, cfg settings.Settings, out console) (*host, fu
 	config4 := dataConfig(service, authService, keyring, logger)
 	engine, err := data.New(ctx, db, config4)
 	if err != nil {
+		cleanup2()
 		cleanup()
 		return nil, nil, err
 	}
 	plugin3, err := dataPlugin(engine, cfg)
 	if err != nil {
+		cleanup2()
 		cleanup()
 		return nil, nil, err
 	}
@@ -80,6 +92,7 @@ func newHost(ctx context.Context, cfg settings.Settings, out console) (*host, fu
 	webhooksConfig := webhookConfig(cfg)
 	webhooksPlugin, err := webhooks.NewPlugin(db, webhooksConfig)
 	if err != nil {
+		cleanup2()
 		cleanup()
 		return nil, nil, err
 	}
@@ -87,11 +100,13 @@ func newHost(ctx context.Context, cfg settings.Settings, out console) (*host, fu
 	automationPlugin := automation.NewPlugin(db, config6)
 	manager, err := pluginManager(cfg, db)
 	if err != nil {
+		cleanup2()
 		cleanup()
 		return nil, nil, err
 	}
 	kernel, err := newKernel(cfg, logger, plugin, messagingPlugin, plugin2, plugin3, restPlugin, webhooksPlugin, automationPlugin, manager)
 	if err != nil {
+		cleanup2()
 		cleanup()
 		return nil, nil, err
 	}
@@ -100,6 +115,7 @@ func newHost(ctx context.Context, cfg settings.Settings, out console) (*host, fu
 		server: restPlugin,
 	}
 	return mainHost, func() {
+		cleanup2()
 		cleanup()
 	}, nil
 }

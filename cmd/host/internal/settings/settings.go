@@ -22,6 +22,7 @@ import (
 
 	"github.com/objecthost/objecthost/cmd/host/internal/document"
 	"github.com/objecthost/objecthost/services/messaging"
+	"github.com/objecthost/objecthost/services/realtime/natsfanout"
 	"github.com/objecthost/objecthost/storage/dsn"
 )
 
@@ -35,6 +36,13 @@ const defaultKeyFile = "data/host.key"
 type Settings struct {
 	// DB is the DSN of the database.
 	DB string
+	// ListenDSN leads to the same PostgreSQL database without a pooler; "" uses
+	// DB where no pooler answers.
+	ListenDSN string
+	// Fanout is what wakes other hosts: auto, none, postgres or nats.
+	Fanout string
+	// NATSURL are the NATS servers, "" for none; NATSName is the stream's name.
+	NATSURL, NATSName string
 	// Listen is the address of the HTTP server.
 	Listen string
 	// Objects, Webhooks and Flows are folders with definitions, "" for none.
@@ -105,6 +113,23 @@ func All() []Setting {
 	return []Setting{
 		{Name: "db", Default: "sqlite:./data/host.db", Kind: Text, Usage: "database: sqlite:PATH or postgres://…",
 			set: func(s *Settings, v []string) error { s.DB = v[0]; return checkDSN(v[0]) }},
+		{Name: "db-listen-dsn", Kind: Text, Usage: "the same PostgreSQL database without a pooler, for one connection that LISTENs (default: db, where no pooler answers)",
+			set: func(s *Settings, v []string) error { s.ListenDSN = v[0]; return checkListenDSN(v[0]) }},
+		{Name: "fanout", Default: "auto", Kind: Text, Usage: "what wakes the other hosts of one database: auto, none, postgres or nats",
+			set: func(s *Settings, v []string) error {
+				s.Fanout = v[0]
+				return oneOf(v[0], "auto", "none", "postgres", "nats")
+			}},
+		{Name: "nats-url", Kind: Text, Usage: "NATS servers with JetStream, for fanout: nats://host:4222, separated by commas",
+			set: func(s *Settings, v []string) error {
+				s.NATSURL = v[0]
+				return natsfanout.Config{URL: v[0]}.Check()
+			}},
+		{Name: "nats-name", Kind: Text, Usage: "name of the NATS stream that the hosts of this database share (default objecthost)",
+			set: func(s *Settings, v []string) error {
+				s.NATSName = v[0]
+				return natsfanout.Config{URL: "nats://unused", Name: v[0]}.Check()
+			}},
 		{Name: "listen", Default: "127.0.0.1:8080", Kind: Text, Usage: "address of the HTTP server",
 			set: func(s *Settings, v []string) error { s.Listen = v[0]; return checkAddress(v[0]) }},
 		{Name: "objects", Kind: Text, Usage: "folder with object definitions (*.yaml)",
@@ -188,6 +213,13 @@ func checkDSN(text string) error {
 		scheme = "…"
 	}
 	return fmt.Errorf("a DSN starts with sqlite: or postgres://, not with %s", scheme)
+}
+
+func checkListenDSN(text string) error {
+	if scheme, _, _ := strings.Cut(text, ":"); scheme != "postgres" && scheme != "postgresql" {
+		return errors.New("must be a DSN that starts with postgres://")
+	}
+	return checkDSN(text)
 }
 
 var schemeForm = regexp.MustCompile(`^[a-z][a-z0-9+.-]*$`)

@@ -1,0 +1,182 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/objecthost/objecthost/e2e/proc"
+	"github.com/objecthost/objecthost/storage/storagetest"
+)
+
+// tally is a receiver that counts calls by record and action.
+type tally struct {
+	*httptest.Server
+	mu    sync.Mutex
+	calls map[string]int
+	ids   map[string]string // delivery ids by record and action
+}
+
+func newTally(t *testing.T) *tally {
+	r := &tally{calls: map[string]int{}, ids: map[string]string{}}
+	r.Server = httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+		text, _ := io.ReadAll(req.Body)
+		var body struct{ RecordID, Action string }
+		_ = json.Unmarshal(text, &body)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		key := body.RecordID + " " + body.Action
+		r.calls[key]++
+		r.ids[key] = req.Header.Get("X-Objectstack-Delivery")
+	}))
+	t.Cleanup(r.Close)
+	return r
+}
+
+// exactlyOnce waits until n changes arrived, and fails when one came twice.
+func (r *tally) exactlyOnce(t *testing.T, n int) {
+	t.Helper()
+	deadline := time.Now().Add(wide)
+	for {
+		r.mu.Lock()
+		have := len(r.calls)
+		r.mu.Unlock()
+		if have >= n {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d of %d changes arrived", have, n)
+		}
+		pause(t)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for key, times := range r.calls {
+		if times != 1 {
+			t.Errorf("%s arrived %d times", key, times)
+		}
+	}
+	if len(r.calls) != n {
+		t.Errorf("%d changes arrived, want %d", len(r.calls), n)
+	}
+}
+
+// hosts starts host processes of one installation.
+type hosts struct {
+	bin, key, keyFile string
+}
+
+func newHosts(t *testing.T) *hosts {
+	t.Helper()
+	bin, err := proc.Build(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &hosts{bin: bin, keyFile: filepath.Join(t.TempDir(), "key")}
+}
+
+// start starts one on a database. The first prints the key that all take.
+func (h *hosts) start(t *testing.T, dsn string, args ...string) *flowHost {
+	t.Helper()
+	host := &flowHost{bin: h.bin, key: h.key, args: append([]string{
+		"--db", dsn, "--key-file", h.keyFile, "--objects", filepath.Join(proc.Root(), "examples", "objects"),
+		"--listen", "127.0.0.1:0", "--egress-allow", "127.0.0.1",
+	}, args...)}
+	host.start(t)
+	t.Cleanup(func() { host.Kill() })
+	h.key = host.key
+	return host
+}
+
+func (h *flowHost) webhook(t *testing.T, name, url string) string {
+	t.Helper()
+	made := h.call(t, http.MethodPost, "/data/sys_webhook", map[string]any{
+		"name": name, "object_name": "account", "triggers": []string{"create", "update", "delete"}, "url": url, "signing_secret": "s3cret",
+	})
+	return made["id"].(string)
+}
+
+// change creates, updates and deletes a record: three changes.
+func (h *flowHost) change(t *testing.T, name string) {
+	t.Helper()
+	id := h.call(t, http.MethodPost, "/data/account", map[string]any{"name": name})["id"].(string)
+	h.call(t, http.MethodPatch, "/data/account/"+id, map[string]any{"annual_revenue": 1})
+	h.call(t, http.MethodDelete, "/data/account/"+id, nil)
+}
+
+// Two hosts behind a pooler in transaction mode: one has a DSN for listening,
+// the other polls. Each change arrives once.
+func TestHostsBehindAPooler(t *testing.T) {
+	h := newHosts(t)
+	server := storagetest.Postgres(t)
+	pooled := storagetest.PgBouncer(t, server, 8)
+	rx := newTally(t)
+	one := h.start(t, pooled, "--db-listen-dsn", server, "--poll-interval", "10m")
+	two := h.start(t, pooled, "--poll-interval", "200ms")
+	one.webhook(t, "pooled", rx.URL)
+	const each = 15
+	var both sync.WaitGroup
+	for i, host := range []*flowHost{one, two} {
+		both.Go(func() {
+			for n := range each {
+				host.change(t, fmt.Sprintf("a%d-%d", i, n))
+			}
+		})
+	}
+	both.Wait()
+	rx.exactlyOnce(t, 2*each*3)
+	if out := two.Output(); !strings.Contains(out, "set db-listen-dsn") {
+		t.Errorf("the host that polls doesn't say so:\n%s", out)
+	}
+	for _, host := range []*flowHost{one, two} {
+		if out := host.Output(); strings.Contains(out, "level=ERROR") {
+			t.Errorf("errors in the log:\n%s", out)
+		}
+	}
+}
+
+func contextWithin(t *testing.T) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(t.Context(), proc.WaitListening)
+}
+
+// Settings that would do nothing stop the host.
+func TestFanoutSettingsThatDoNothing(t *testing.T) {
+	h := newHosts(t)
+	sqlite := storagetest.SQLite(t)
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--fanout", "postgres"}, "fanout: a SQLite file has one host"},
+		{[]string{"--db-listen-dsn", "postgres://u:s3cret@127.0.0.1/x"}, "db-listen-dsn: is for a database on PostgreSQL"},
+		{[]string{"--db-listen-dsn", "sqlite:x"}, "--db-listen-dsn: must be a DSN that starts with postgres://"},
+		{[]string{"--nats-url", "nats://u:s3cret@127.0.0.1"}, "nats-url: a SQLite file has one host"},
+		{[]string{"--fanout", "carrier-pigeon"}, "--fanout: must be auto, none, postgres or nats"},
+	} {
+		ctx, cancel := contextWithin(t)
+		_, err := proc.Start(ctx, h.bin, append([]string{"--db", sqlite, "--listen", "127.0.0.1:0"}, c.args...))
+		cancel()
+		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%v: %v, want %q", c.args, err, c.want)
+		}
+	}
+}
+
+// TestMain keeps the settings of the machine out of the hosts.
+func TestMain(m *testing.M) {
+	for _, pair := range os.Environ() {
+		if name, _, _ := strings.Cut(pair, "="); strings.HasPrefix(name, "HOST_") && !strings.HasPrefix(name, "HOST_TEST_") {
+			_ = os.Unsetenv(name)
+		}
+	}
+	os.Exit(m.Run())
+}
