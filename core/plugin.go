@@ -111,6 +111,9 @@ type NavigationItem struct {
 // (webhooks.redeliver).
 type Permission struct {
 	Name, Description string
+	// Host marks a permission that reaches over organizations: only callers of
+	// the default organization can have it.
+	Host bool
 }
 
 // Context is the host as a plugin sees it. It is safe for concurrent use and
