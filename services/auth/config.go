@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"time"
@@ -16,6 +17,19 @@ type Config struct {
 	// statement for all keys used since. Default and minimum 1 minute, at most
 	// 1 hour.
 	TouchInterval time.Duration
+	// PublicURL is the origin (https://host.example) at which browsers reach the
+	// host; "" when they reach it as the requests say. With https cookies are
+	// for TLS only.
+	PublicURL string
+	// AllowedOrigins lists the origins of other sites whose pages may sign in
+	// here and act with the visitor's cookie.
+	AllowedOrigins []string
+	// Administrator is made at the start, unless there is a user with that email
+	// address. Nil makes none.
+	Administrator *Administrator
+	// OnSetupToken gets the token that makes the first administrator, once, when
+	// there is no user and none is configured; nil makes no token.
+	OnSetupToken func(ctx context.Context, token string)
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 	// Logger takes the service's log; nil discards it.

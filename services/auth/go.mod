@@ -10,6 +10,7 @@ require (
 require (
 	github.com/google/go-cmp v0.7.0
 	github.com/uptrace/bun v1.3.0
+	golang.org/x/crypto v0.58.0
 	pgregory.net/rapid v1.3.0
 )
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -62,28 +63,60 @@ func (s *Service) CreateKey(ctx context.Context, req KeyRequest) (NewKey, error)
 	if err != nil {
 		return NewKey{}, err
 	}
-	if req, err = s.settle(req, own); err != nil {
+	may, err := s.authorityOf(ctx)
+	if err != nil {
+		return NewKey{}, err
+	}
+	if req, err = s.settle(req, own, may); err != nil {
 		return NewKey{}, err
 	}
 	key := s.mint(req)
 	key.UserID, key.OrganizationID = caller.UserID, caller.OrganizationID
-	if err := s.store.Insert(ctx, key.Key); err != nil {
+	err = s.inTx(ctx, func(ctx context.Context) error {
+		if err := s.store.Insert(ctx, key.Key); err != nil {
+			return err
+		}
+		return s.audit(ctx, "key.create", "key", key.ID, map[string]any{"name": key.Name, "prefix": key.Prefix, "scopes": key.Scopes})
+	})
+	if err != nil {
 		return NewKey{}, fmt.Errorf("auth: create key: %w", err)
 	}
 	return key, nil
 }
 
-// makersKey returns the key that a new key is measured by.
-func (s *Service) makersKey(ctx context.Context, caller identity.Principal) (driver.Key, error) {
-	if caller.KeyID != "" {
-		return s.keyOf(ctx, caller)
+// inTx runs fn in a transaction where the store has any.
+func (s *Service) inTx(ctx context.Context, fn func(context.Context) error) error {
+	if s.dir == nil {
+		return fn(ctx)
 	}
-	scopes, err := s.scopesOf(ctx, caller)
-	return driver.Key{Scopes: scopes}, err
+	return s.dir.InTx(ctx, fn)
+}
+
+// audit is note where there is an audit log.
+func (s *Service) audit(ctx context.Context, action, targetType, targetID string, detail any) error {
+	if s.dir == nil {
+		return nil
+	}
+	return s.note(ctx, action, targetType, targetID, detail)
+}
+
+// makersKey returns the key that a new key is measured by: the caller's own, or
+// for a user one with what the user's roles allow.
+func (s *Service) makersKey(ctx context.Context, caller identity.Principal) (driver.Key, error) {
+	switch {
+	case caller.KeyID != "":
+		return s.keyOf(ctx, caller)
+	case caller.System:
+		return driver.Key{Scopes: Scopes{ScopeAdmin}}, nil
+	case s.dir == nil:
+		return driver.Key{}, nil
+	}
+	g, err := s.grantOf(ctx, caller.UserID, caller.OrganizationID)
+	return driver.Key{Scopes: slices.Compact(slices.Sorted(slices.Values(g.scopes)))}, err
 }
 
 // settle checks a request and fills in what it leaves open.
-func (s *Service) settle(req KeyRequest, own driver.Key) (KeyRequest, error) {
+func (s *Service) settle(req KeyRequest, own driver.Key, may authority) (KeyRequest, error) {
 	if err := checkName(req.Name); err != nil {
 		return req, err
 	}
@@ -96,7 +129,7 @@ func (s *Service) settle(req KeyRequest, own driver.Key) (KeyRequest, error) {
 	if err := req.Scopes.Validate(); err != nil {
 		return req, err
 	}
-	if scope := Scopes(own.Scopes).lacking(req.Scopes); scope != "" {
+	if scope := may.lacking(req.Scopes); scope != "" {
 		return req, &ExceedsError{Scope: scope}
 	}
 	if req.ExpiresAt.IsZero() {
@@ -178,7 +211,13 @@ func (s *Service) RevokeKey(ctx context.Context, id string) (driver.Key, error) 
 	if err := s.Has(ctx, PermissionManageKeys); err != nil {
 		return driver.Key{}, err
 	}
-	key, err := s.store.Revoke(ctx, identity.From(ctx).OrganizationID, id, millis(s.cfg.Now()))
+	var key driver.Key
+	err := s.inTx(ctx, func(ctx context.Context) (err error) {
+		if key, err = s.store.Revoke(ctx, identity.From(ctx).OrganizationID, id, millis(s.cfg.Now())); err != nil {
+			return err
+		}
+		return s.audit(ctx, "key.revoke", "key", id, nil)
+	})
 	switch {
 	case errors.Is(err, driver.ErrNotFound):
 		return driver.Key{}, ErrKeyNotFound

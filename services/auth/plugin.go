@@ -2,7 +2,9 @@ package auth
 
 import (
 	"context"
+	"errors"
 	"net/http"
+	"slices"
 	"sync"
 
 	"github.com/objecthost/objecthost/core"
@@ -15,6 +17,9 @@ const PluginID = "com.objectstack.service.auth"
 type Plugin struct {
 	service    *Service
 	onFirstKey func(context.Context, NewKey)
+	host       core.Context
+	// known are the names of all system permissions, in their order.
+	known []string
 
 	mu     sync.Mutex
 	cancel context.CancelFunc // nil unless the loop runs
@@ -35,7 +40,7 @@ func NewPlugin(service *Service, onFirstKey func(context.Context, NewKey)) *Plug
 
 // Manifest implements core.Plugin.
 func (p *Plugin) Manifest() core.Manifest {
-	return core.Manifest{
+	m := core.Manifest{
 		ID:       PluginID,
 		Version:  "1.0.0",
 		Provides: []string{ServiceKey.Name()},
@@ -46,6 +51,22 @@ func (p *Plugin) Manifest() core.Manifest {
 			},
 		},
 	}
+	if p.service.dir == nil {
+		return m
+	}
+	m.Contributes.Objects = Objects()
+	m.Contributes.Routes = append(m.Contributes.Routes, p.userRoutes()...)
+	m.Contributes.Navigation = []core.NavigationItem{
+		{ID: "users", Label: "Users", ObjectName: UserObject, Icon: "user"}, {ID: "members", Label: "Members", ObjectName: MemberObject, Icon: "users"},
+		{ID: "audit-log", Label: "Audit Log", ObjectName: AuditObject, Icon: "history"},
+	}
+	m.Contributes.Permissions = append(m.Contributes.Permissions,
+		core.Permission{Name: PermissionManageMembers, Description: "Manage the members, roles and invitations of the organization"},
+		core.Permission{Name: PermissionReadAudit, Description: "Read the audit log of the organization"},
+		core.Permission{Name: PermissionManageUsers, Description: "Make, change and shut out users", Host: true},
+		core.Permission{Name: PermissionManageOrganizations, Description: "Make organizations", Host: true},
+	)
+	return m
 }
 
 func (p *Plugin) routes() []core.Route {
@@ -65,8 +86,19 @@ func (p *Plugin) routes() []core.Route {
 	}
 }
 
-// Init provides the service.
+// Init provides the service, and learns the permissions of all plugins.
 func (p *Plugin) Init(_ context.Context, host core.Context) error {
+	p.host = host
+	for _, m := range host.Manifests() {
+		for _, permission := range m.Contributes.Permissions {
+			p.known = append(p.known, permission.Name)
+			if permission.Host {
+				p.service.hostPermissions[permission.Name] = true
+			}
+		}
+	}
+	slices.Sort(p.known)
+	p.known = slices.Compact(p.known)
 	return core.Provide(host, ServiceKey, p.service)
 }
 
@@ -79,6 +111,9 @@ func (p *Plugin) Start(ctx context.Context) error {
 		return nil
 	}
 	if err := p.service.store.Migrate(ctx); err != nil {
+		return err
+	}
+	if err := p.ensureUsers(ctx); err != nil {
 		return err
 	}
 	if p.onFirstKey != nil {
@@ -99,6 +134,25 @@ func (p *Plugin) Start(ctx context.Context) error {
 	return nil
 }
 
+// ensureUsers sees to it that somebody can sign in.
+func (p *Plugin) ensureUsers(ctx context.Context) error {
+	s := p.service
+	switch {
+	case s.dir == nil:
+		return nil
+	case s.cfg.Administrator != nil:
+		_, err := s.EnsureAdministrator(ctx, *s.cfg.Administrator)
+		return err
+	case s.cfg.OnSetupToken == nil:
+		return nil
+	}
+	token, made, err := s.EnsureSetupToken(ctx)
+	if made {
+		s.cfg.OnSetupToken(ctx, token)
+	}
+	return err
+}
+
 // Stop ends the loop and writes what it had not written yet.
 func (p *Plugin) Stop(ctx context.Context) error {
 	p.mu.Lock()
@@ -113,5 +167,5 @@ func (p *Plugin) Stop(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	return p.service.FlushUse(ctx)
+	return errors.Join(p.service.FlushUse(ctx), p.service.FlushSessions(ctx))
 }

@@ -25,37 +25,71 @@ type Service struct {
 	cfg   Config
 	cache *cache
 
-	mu   sync.Mutex
-	used map[string]time.Time // last use of keys, not yet written
+	// dir keeps users, nil for a store of API keys only.
+	dir      driver.Directory
+	hasher   *hasher
+	sessions *recent[driver.Session] // by hash, and by id behind "id:"
+	grants   *recent[grant]
+	several  *recent[bool]
+	// hostPermissions reach over organizations. Set before the first request.
+	hostPermissions map[string]bool
+
+	mu      sync.Mutex
+	used    map[string]time.Time // last use of keys, not yet written
+	renewed map[string]time.Time // sessions whose end is to be put off
+	signing []byte
 }
 
 var _ identity.Authorizer = (*Service)(nil)
 
-// New returns a service over store. The caller closes the store.
+// New returns a service over store. The caller closes the store. A store that is
+// a driver.Directory as well has users, sessions and organizations; with others
+// the service knows API keys only.
 func New(store driver.Store, cfg Config) (*Service, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	return &Service{
-		store: store, cfg: cfg, cache: newCache(cfg.CacheTTL), used: map[string]time.Time{},
-	}, nil
+	s := &Service{
+		store: store, cfg: cfg, cache: newCache(cfg.CacheTTL), used: map[string]time.Time{}, renewed: map[string]time.Time{},
+		hasher: newHasher(), sessions: newRecent[driver.Session](cfg.CacheTTL), grants: newRecent[grant](cfg.CacheTTL),
+		several: newRecent[bool](cfg.CacheTTL), hostPermissions: map[string]bool{},
+	}
+	s.dir, _ = store.(driver.Directory)
+	return s, nil
 }
 
 // Authenticate tells who sent the request: the anonymous principal when it
 // carries no credentials, [ErrInvalidCredentials] when it carries wrong ones,
-// and another error when the store cannot be asked. X-API-Key counts before
-// Authorization.
+// [ErrOrigin] for a cookie that another site's page sent along, and another
+// error when the store cannot be asked. X-API-Key counts before Authorization,
+// and that before a cookie.
 func (s *Service) Authenticate(r *http.Request) (identity.Principal, error) {
-	secret, given := credentials(r.Header)
-	if !given {
+	c := credentialsOf(r)
+	switch {
+	case c.secret == "" && !c.given:
 		return identity.Principal{}, nil
+	case c.cookie:
+		if err := s.checkCookieOrigin(r); err != nil {
+			return identity.Principal{}, err
+		}
 	}
+	if !strings.HasPrefix(c.secret, keyPrefix) && c.session {
+		session, err := s.authenticateSession(r.Context(), c.secret)
+		if err != nil {
+			return identity.Principal{}, err
+		}
+		return identity.Principal{UserID: session.UserID, OrganizationID: session.OrganizationID, SessionID: session.ID}, nil
+	}
+	return s.authenticateKey(r.Context(), c.secret)
+}
+
+func (s *Service) authenticateKey(ctx context.Context, secret string) (identity.Principal, error) {
 	if !wellFormed(secret) {
 		return identity.Principal{}, ErrInvalidCredentials
 	}
 	hash := hashSecret(secret)
-	key, err := s.lookup(r.Context(), hash)
+	key, err := s.lookup(ctx, hash)
 	if err != nil {
 		return identity.Principal{}, err
 	}
@@ -66,22 +100,36 @@ func (s *Service) Authenticate(r *http.Request) (identity.Principal, error) {
 	return identity.Principal{UserID: key.UserID, OrganizationID: key.OrganizationID, KeyID: key.ID}, nil
 }
 
-// credentials finds the key in a request's headers. A header that is there but
+// credentials are what a request brings along to prove who sends it.
+type credentials struct {
+	secret string
+	// given tells that there are some, also when they are empty; session that
+	// they may be a session's, cookie that a browser added them by itself.
+	given, session, cookie bool
+}
+
+// credentialsOf finds the credentials of a request. A header that is there but
 // empty, or an Authorization of another kind, is a wrong credential, not an
 // absent one: silently going on as nobody would hide a broken client.
-func credentials(h http.Header) (secret string, given bool) {
-	if values := h.Values("X-Api-Key"); len(values) > 0 {
-		return strings.TrimSpace(values[0]), true
+func credentialsOf(r *http.Request) credentials {
+	if values := r.Header.Values("X-Api-Key"); len(values) > 0 {
+		return credentials{secret: strings.TrimSpace(values[0]), given: true}
 	}
-	values := h.Values("Authorization")
-	if len(values) == 0 {
-		return "", false
+	if values := r.Header.Values("Authorization"); len(values) > 0 {
+		scheme, rest, _ := strings.Cut(strings.TrimSpace(values[0]), " ")
+		rest = strings.TrimSpace(rest)
+		switch {
+		case strings.EqualFold(scheme, "Bearer"):
+			return credentials{secret: rest, given: true, session: true}
+		case strings.EqualFold(scheme, "ApiKey"):
+			return credentials{secret: rest, given: true}
+		}
+		return credentials{given: true}
 	}
-	scheme, rest, _ := strings.Cut(strings.TrimSpace(values[0]), " ")
-	if strings.EqualFold(scheme, "Bearer") || strings.EqualFold(scheme, "ApiKey") {
-		return strings.TrimSpace(rest), true
+	if value, ok := sessionCookie(r); ok {
+		return credentials{secret: value, given: true, session: true, cookie: true}
 	}
-	return "", true
+	return credentials{}
 }
 
 func (s *Service) lookup(ctx context.Context, hash string) (driver.Key, error) {
@@ -112,8 +160,8 @@ func (s *Service) live(key driver.Key) bool {
 
 // Can implements identity.Authorizer.
 func (s *Service) Can(ctx context.Context, op identity.Operation, object string) error {
-	return s.decide(ctx, func(scopes Scopes) error {
-		if scopes.Can(op, object) {
+	return s.decide(ctx, func(a authority) error {
+		if a.Can(op, object) {
 			return nil
 		}
 		return &identity.DeniedError{Permission: string(op), Object: object}
@@ -123,39 +171,23 @@ func (s *Service) Can(ctx context.Context, op identity.Operation, object string)
 // Has implements identity.Authorizer. The empty permission asks for an
 // authenticated caller only.
 func (s *Service) Has(ctx context.Context, permission string) error {
-	return s.decide(ctx, func(scopes Scopes) error {
-		if permission == "" || scopes.Has(permission) {
+	return s.decide(ctx, func(a authority) error {
+		if permission == "" || a.Has(permission) {
 			return nil
 		}
 		return &identity.DeniedError{Permission: permission}
 	})
 }
 
-func (s *Service) decide(ctx context.Context, judge func(Scopes) error) error {
-	caller := identity.From(ctx)
-	if caller.System {
+func (s *Service) decide(ctx context.Context, judge func(authority) error) error {
+	if identity.From(ctx).System {
 		return nil
 	}
-	scopes, err := s.scopesOf(ctx, caller)
+	a, err := s.authorityOf(ctx)
 	if err != nil {
 		return err
 	}
-	return judge(scopes)
-}
-
-// scopesOf returns what a caller may do: the scopes of its key. A caller that
-// is authenticated by other means has none.
-func (s *Service) scopesOf(ctx context.Context, caller identity.Principal) (Scopes, error) {
-	switch {
-	case caller.System:
-		return Scopes{ScopeAdmin}, nil
-	case !caller.Authenticated():
-		return nil, identity.ErrUnauthenticated
-	case caller.KeyID == "":
-		return nil, nil
-	}
-	key, err := s.keyOf(ctx, caller)
-	return key.Scopes, err
+	return judge(a)
 }
 
 // keyOf returns the caller's key, or ErrInvalidCredentials when it has been

@@ -2,6 +2,7 @@ package auth
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -50,6 +51,9 @@ func (s *Service) flushLoop(ctx context.Context) {
 		case <-ticker.C:
 			if err := s.FlushUse(ctx); err != nil && ctx.Err() == nil {
 				s.cfg.Logger.WarnContext(ctx, "last use of API keys not written", "error", err)
+			}
+			if err := errors.Join(s.FlushSessions(ctx), s.Clean(ctx)); err != nil && ctx.Err() == nil {
+				s.cfg.Logger.WarnContext(ctx, "sessions not looked after", "error", err)
 			}
 		}
 	}

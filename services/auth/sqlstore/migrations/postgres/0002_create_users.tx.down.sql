@@ -1,0 +1,11 @@
+DROP TABLE sys_audit_log;
+DROP TABLE sys_auth_value;
+DROP TABLE sys_auth_pending;
+DROP TABLE sys_auth_attempt;
+DROP TABLE sys_session;
+DROP TABLE sys_invitation;
+DROP TABLE sys_role;
+DROP TABLE sys_member;
+DROP TABLE sys_organization;
+DROP TABLE sys_account;
+DROP TABLE sys_user;
