@@ -173,7 +173,7 @@ func (p managerPlugin) Manifest() core.Manifest {
 	return core.Manifest{
 		ID: PluginID, Version: "1.0.0", Provides: []string{ServiceKey.Name()},
 		Contributes: core.Contributions{
-			Permissions: []core.Permission{{Name: PermissionManage, Description: "See, start and stop plugins"}},
+			Permissions: []core.Permission{{Name: PermissionManage, Description: "See, start and stop plugins", Host: true}},
 			Routes: []core.Route{
 				{Method: "GET", Pattern: "/api/v1/system/plugins", Permission: PermissionManage, Summary: "List the plugins", Handler: http.HandlerFunc(p.list)},
 				{Method: "GET", Pattern: "/api/v1/system/plugins/{name}", Permission: PermissionManage, Summary: "Show a plugin", Handler: http.HandlerFunc(p.show)},

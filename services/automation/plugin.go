@@ -55,7 +55,7 @@ func (p *Plugin) Manifest() core.Manifest {
 			Routes:     routes{p}.list(),
 			Navigation: []core.NavigationItem{{ID: "flow-runs", Label: "Flow Runs", ObjectName: RunObject, Icon: "workflow"}},
 			Permissions: []core.Permission{
-				{Name: PermissionManage, Description: "Register, change, switch and remove flows"},
+				{Name: PermissionManage, Description: "Register, change, switch and remove flows", Host: true},
 				{Name: PermissionRun, Description: "Run flows and let paused runs go on"},
 			},
 		},
