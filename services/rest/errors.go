@@ -9,6 +9,7 @@ import (
 	"net/http"
 
 	"github.com/objecthost/objecthost/core/identity"
+	"github.com/objecthost/objecthost/services/auth"
 	"github.com/objecthost/objecthost/services/data"
 	"github.com/objecthost/objecthost/storage"
 )
@@ -19,6 +20,7 @@ import (
 const (
 	codeUnauthenticated  = "UNAUTHENTICATED"
 	codePermissionDenied = "PERMISSION_DENIED"
+	codeInvalidOrigin    = "INVALID_ORIGIN"
 	codeInvalidRequest   = "INVALID_REQUEST"
 	codePayloadTooLarge  = "PAYLOAD_TOO_LARGE"
 	codeResourceNotFound = "RESOURCE_NOT_FOUND"
@@ -107,6 +109,9 @@ func refusalOf(err error, f family) (status int, body any) {
 		return engineRefusal(engine, f)
 	case errors.Is(err, identity.ErrUnauthenticated):
 		return http.StatusUnauthorized, unauthenticated().body(f)
+	case errors.Is(err, auth.ErrOrigin):
+		e := &requestError{status: http.StatusForbidden, code: codeInvalidOrigin, message: "Invalid origin"}
+		return e.status, e.body(f)
 	case errors.As(err, &denied):
 		e := &requestError{status: http.StatusForbidden, code: codePermissionDenied, message: deniedText(denied)}
 		if denied.Object != "" {
