@@ -17,6 +17,9 @@ type console struct {
 	notice func(string)
 	// firstKey gets the API key that is made on an empty database.
 	firstKey func(context.Context, auth.NewKey)
+	// setupToken gets the token that makes the first administrator on a database
+	// without users; nil makes none.
+	setupToken func(context.Context, string)
 }
 
 // host is a composed host program. Close what newHost returned along with it

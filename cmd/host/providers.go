@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"os"
 	"slices"
 	"time"
 
@@ -101,7 +102,29 @@ func newOutbox(cfg messaging.Config) (*messaging.Service, error) {
 	return service, nil
 }
 
-func authConfig(log *slog.Logger) auth.Config { return auth.Config{Logger: log} }
+// The administrator may be given in the environment, where there is nobody to
+// read the setup token.
+const (
+	envAdminEmail    = "HOST_ADMIN_EMAIL"
+	envAdminPassword = "HOST_ADMIN_PASSWORD"
+)
+
+func authConfig(cfg settings.Settings, log *slog.Logger, out console) (auth.Config, error) {
+	c := auth.Config{
+		Logger: log, PublicURL: cfg.PublicURL, AllowedOrigins: cfg.AllowedOrigins, OnSetupToken: out.setupToken,
+	}
+	admin := auth.Administrator{Email: os.Getenv(envAdminEmail), Password: os.Getenv(envAdminPassword)}
+	switch {
+	case admin.Email == "" && admin.Password == "":
+	case admin.Email == "":
+		return c, &settings.Error{Source: envAdminEmail, Message: "is needed along with " + envAdminPassword}
+	case admin.Password == "":
+		return c, &settings.Error{Source: envAdminPassword, Message: "is needed along with " + envAdminEmail}
+	default:
+		c.Administrator = &admin
+	}
+	return c, nil
+}
 
 func authPlugin(service *auth.Service, out console) *auth.Plugin {
 	return auth.NewPlugin(service, out.firstKey)
@@ -121,7 +144,7 @@ func dataPlugin(engine *data.Engine, cfg settings.Settings) (*data.Plugin, error
 }
 
 func restConfig(cfg settings.Settings, log *slog.Logger) rest.Config {
-	return rest.Config{Addr: cfg.Listen, Version: version, Logger: log}
+	return rest.Config{Addr: cfg.Listen, Version: version, Logger: log, AllowedOrigins: cfg.AllowedOrigins}
 }
 
 func webhookConfig(cfg settings.Settings) webhooks.Config { return webhooks.Config{Dir: cfg.Webhooks} }

@@ -38,6 +38,9 @@ func serve(ctx context.Context, cfg settings.Settings, env environment) (err err
 		firstKey: func(_ context.Context, key auth.NewKey) {
 			fmt.Fprintf(env.stdout, "API key, shown this once: %s\n", key.Secret)
 		},
+		setupToken: func(_ context.Context, token string) {
+			fmt.Fprintf(env.stdout, "Setup token, good for making the first administrator: %s\n", token)
+		},
 	})
 	if err != nil {
 		return stoppedOr(ctx, err)

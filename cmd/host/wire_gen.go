@@ -65,7 +65,11 @@ func newHost(ctx context.Context, cfg settings.Settings, out console) (*host, fu
 		return nil, nil, err
 	}
 	sqlstoreStore := sqlstore2.New(db)
-	config3 := authConfig(logger)
+	config3, err := authConfig(cfg, logger, out)
+	if err != nil {
+		cleanup()
+		return nil, nil, err
+	}
 	authService, err := auth.New(sqlstoreStore, config3)
 	if err != nil {
 		cleanup2()

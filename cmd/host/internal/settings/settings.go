@@ -57,7 +57,12 @@ type Settings struct {
 	EgressAllow []string
 	// HTTPSOnly refuses outbound requests that are not https.
 	HTTPSOnly bool
-	LogLevel  slog.Level
+	// PublicURL is the origin at which browsers reach the host, "" for the one
+	// of their requests, and AllowedOrigins are those of other sites whose pages
+	// may call the API with the visitor's credentials.
+	PublicURL      string
+	AllowedOrigins []string
+	LogLevel       slog.Level
 	// LogFormat is text or json.
 	LogFormat string
 	// Grace is the time that running work gets at a stop.
@@ -148,6 +153,10 @@ func All() []Setting {
 			set: func(s *Settings, v []string) error { s.EgressAllow = v; return checkEgress(v) }},
 		{Name: "https-only", Default: "false", Kind: Switch, Usage: "refuse webhook URLs that are not https",
 			set: func(s *Settings, v []string) (err error) { s.HTTPSOnly, err = parseSwitch(v[0]); return err }},
+		{Name: "public-url", Kind: Text, Usage: "origin at which browsers reach the host, such as https://host.example; with https cookies are for TLS only",
+			set: func(s *Settings, v []string) error { s.PublicURL = v[0]; return checkOrigins(v) }},
+		{Name: "allowed-origins", Kind: List, Usage: "origin of another site whose pages may call the API with the visitor's credentials; repeatable",
+			set: func(s *Settings, v []string) error { s.AllowedOrigins = v; return checkOrigins(v) }},
 		{Name: "log-level", Default: "info", Kind: Text, Usage: "debug, info, warn or error",
 			set: func(s *Settings, v []string) (err error) { s.LogLevel, err = parseLevel(v[0]); return err }},
 		{Name: "log-format", Default: "text", Kind: Text, Usage: "text or json",
@@ -244,6 +253,17 @@ func checkFolder(dir string) error {
 		return fmt.Errorf("the folder %q cannot be read: %w", dir, unwrapPath(err))
 	case !info.IsDir():
 		return fmt.Errorf("%q is not a folder", dir)
+	}
+	return nil
+}
+
+// checkOrigins accepts what browsers send as Origin.
+func checkOrigins(entries []string) error {
+	for _, origin := range entries {
+		u, err := url.Parse(origin)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.Scheme+"://"+u.Host != origin {
+			return fmt.Errorf("%q is not an origin such as https://host.example", origin)
+		}
 	}
 	return nil
 }
