@@ -31,17 +31,9 @@ func (d discovery) serves(service string) bool {
 	return d.Services[service].Enabled && d.Services[service].HandlerReady
 }
 
-// conditional is everything that may be left out. Other checks of data,
+// conditional is everything that may be left out. Other checks of auth, data,
 // metadata, errors and webhooks always run.
 var conditional = []left{
-	{
-		checks: `auth/(config|login|me|get-session|logout)`, why: "no users: the host has API keys only",
-		has: func(d discovery) bool { return d.serves("auth") },
-	},
-	{
-		checks: `peripheral/(organizations|console: me/permissions)`, why: "no users: the host has API keys only",
-		has: func(d discovery) bool { return d.serves("auth") },
-	},
 	{
 		checks: `automation/`, why: "no automation service",
 		has: func(d discovery) bool { return d.serves("automation") },
