@@ -68,12 +68,21 @@ type item struct {
 	lost  int
 }
 
+func (s *subscription) objects() []string {
+	if s.filter.Object == "" {
+		return nil
+	}
+	return []string{s.filter.Object}
+}
+
+func (s *subscription) wantsMarks() bool { return false }
+
 func (s *subscription) matches(e *event.Event) bool {
 	return len(s.filter.Types) == 0 || slices.Contains(s.filter.Types, e.Type)
 }
 
 // offer queues the event, or notes that it is lost.
-func (s *subscription) offer(ctx context.Context, e *event.Event) {
+func (s *subscription) offer(ctx context.Context, e *event.Event, _ string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {

@@ -15,6 +15,9 @@ import (
 // begins at the partition.
 var ErrNoRange = errors.New("no such range")
 
+// ErrBadPosition is wrapped by what Read returns for a text that is no position.
+var ErrBadPosition = errors.New("not a position")
+
 // ErrForeignPosition is returned by [Log.Read] outside of a transaction for a
 // position that can't be of this database, because it was restored from another
 // one. [Log.Lock] repairs stored positions; others have to be taken anew.
@@ -104,11 +107,19 @@ type Query struct {
 	Position    string
 	First, Last int
 	Limit       int
+	// Until, for Read, is a position that the Log gave out as the end of a page
+	// that was not full, or as [Latest]: events after it are left out. When the
+	// page is not full, Next is Until.
+	Until string
+	// Marks, for Read, asks for Page.Marks.
+	Marks bool
 }
 
 // Page is what [Log.Read] found.
 type Page struct {
 	Events []*event.Event
+	// Marks are the positions after each of the events.
+	Marks []string
 	// Next is the position after Events.
 	Next string
 	// More tells that the page is full: reading on may find something at once.

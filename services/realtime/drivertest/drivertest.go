@@ -41,6 +41,9 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 		"CleanGoesInSmallBatches":        cleanBatches,
 		"SequencesAreNotUsedAgain":       noReuse,
 		"EmptyRangeMovesPastOtherRanges": stale,
+		"MarksFollowTheirEvents":         marks,
+		"ReadsUntilAPosition":            until,
+		"BadPositionsAreNamed":           badPositions,
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) { t.Parallel(); test(t, open(t)) })

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"sync"
@@ -84,11 +85,20 @@ func (l *Log) visible() []*entry {
 	return l.entries[:end]
 }
 
+// parse reads a position.
+func parse(position string) (int64, error) {
+	seq, err := strconv.ParseInt(position, 10, 64)
+	if err != nil || seq < 0 {
+		return 0, fmt.Errorf("memlog: %w: %q", driver.ErrBadPosition, position)
+	}
+	return seq, nil
+}
+
 // after returns the visible entries after the position. l.mu is held.
 func (l *Log) after(position string) ([]*entry, error) {
-	seq, err := strconv.ParseInt(position, 10, 64)
+	seq, err := parse(position)
 	if err != nil {
-		return nil, fmt.Errorf("memlog: position %q: %w", position, err)
+		return nil, err
 	}
 	entries := l.visible()
 	i, found := slices.BinarySearchFunc(entries, seq, func(e *entry, seq int64) int {
@@ -123,17 +133,29 @@ func (l *Log) Read(_ context.Context, q driver.Query) (driver.Page, error) {
 		return driver.Page{}, err
 	}
 	page := driver.Page{Next: q.Position}
+	until := int64(math.MaxInt64)
+	if q.Until != "" {
+		if until, err = parse(q.Until); err != nil {
+			return driver.Page{}, err
+		}
+	}
 	for _, e := range entries {
-		if p := e.event.Partition(); p < q.First || p > q.Last {
+		if p := e.event.Partition(); p < q.First || p > q.Last || e.event.Sequence > until {
 			continue
 		}
 		found := e.event
 		page.Events = append(page.Events, &found)
 		page.Next = strconv.FormatInt(found.Sequence, 10)
+		if q.Marks {
+			page.Marks = append(page.Marks, page.Next)
+		}
 		if len(page.Events) == q.Limit {
 			page.More = true
 			break
 		}
+	}
+	if q.Until != "" && !page.More {
+		page.Next = q.Until
 	}
 	return page, nil
 }

@@ -172,6 +172,7 @@ func (p *postgres) Read(ctx context.Context, q driver.Query) (driver.Page, error
 		if page.Events, err = p.read(ctx, pos, *pos.pinned, q); err != nil {
 			return driver.Page{}, err
 		}
+		mark(&page, q, pos, *pos.pinned)
 		if len(page.Events) == q.Limit {
 			return full(page, pos, *pos.pinned), nil
 		}
@@ -187,6 +188,13 @@ func (p *postgres) Read(ctx context.Context, q driver.Query) (driver.Page, error
 		return driver.Page{}, driver.ErrForeignPosition
 	}
 	d := delta{target: v.snapshot, floor: max(floor, pos.floor), ceiling: v.last}
+	if q.Until != "" {
+		until, err := parsePosition(q.Until)
+		if err != nil || until.pinned != nil {
+			return driver.Page{}, fmt.Errorf("%w: until %q", driver.ErrBadPosition, q.Until)
+		}
+		d.target, d.floor = until.base, until.floor
+	}
 	rest := q
 	rest.Limit -= len(page.Events)
 	more, err := p.read(ctx, pos, d, rest)
@@ -194,6 +202,7 @@ func (p *postgres) Read(ctx context.Context, q driver.Query) (driver.Page, error
 		return driver.Page{}, err
 	}
 	page.Events = append(page.Events, more...)
+	mark(&page, q, pos, d)
 	if len(more) > 0 {
 		page.Stale = false
 	}
@@ -206,6 +215,18 @@ func (p *postgres) Read(ctx context.Context, q driver.Query) (driver.Page, error
 	}
 	page.Stale = page.Stale || len(page.Events) == 0 && d.floor-pos.floor >= staleAfter
 	return page, p.raise(ctx, v.last)
+}
+
+// mark adds the positions after the events of d that have none yet.
+func mark(page *driver.Page, q driver.Query, pos position, d delta) {
+	if !q.Marks {
+		return
+	}
+	for _, e := range page.Events[len(page.Marks):] {
+		d.cursor = e.Sequence
+		pos.pinned = &d
+		page.Marks = append(page.Marks, pos.String())
+	}
 }
 
 // full completes a page that ends within d.

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/objecthost/objecthost/services/realtime/driver"
 )
 
 // snapshot is a pg_snapshot: a transaction is seen when it is below xmax and
@@ -16,6 +18,9 @@ type snapshot struct {
 
 // nothing is a snapshot that sees no transaction: 3 is the first xid.
 var nothing = snapshot{xmin: 3, xmax: 3}
+
+// maxXID is beyond every transaction; PostgreSQL takes no greater ones.
+const maxXID = 1 << 62
 
 func parseSnapshot(text string) (snapshot, error) {
 	parts := strings.Split(text, ":")
@@ -30,14 +35,22 @@ func parseSnapshot(text string) (snapshot, error) {
 	if s.xmax, err = strconv.ParseUint(parts[1], 10, 64); err != nil {
 		return snapshot{}, fmt.Errorf("snapshot %q: %w", text, err)
 	}
+	if s.xmin == 0 || s.xmin > s.xmax || s.xmax > maxXID {
+		return snapshot{}, fmt.Errorf("snapshot %q is upside down", text)
+	}
 	if parts[2] == "" {
 		return s, nil
 	}
+	last := s.xmin
 	for xid := range strings.SplitSeq(parts[2], ",") {
 		x, err := strconv.ParseUint(xid, 10, 64)
 		if err != nil {
 			return snapshot{}, fmt.Errorf("snapshot %q: %w", text, err)
 		}
+		if x < last || x >= s.xmax || x == last && len(s.xip) > 0 {
+			return snapshot{}, fmt.Errorf("snapshot %q has transactions out of order", text)
+		}
+		last = x
 		s.xip = append(s.xip, x)
 	}
 	return s, nil
@@ -99,7 +112,7 @@ func parsePosition(text string) (position, error) {
 	p := position{}
 	snap, numbers, err := parseMark(base, 1)
 	if err != nil {
-		return p, fmt.Errorf("position %q: %w", text, err)
+		return p, fmt.Errorf("%w: %q: %w", driver.ErrBadPosition, text, err)
 	}
 	p.base, p.floor = snap, numbers[0]
 	if !isPinned {
@@ -107,7 +120,7 @@ func parsePosition(text string) (position, error) {
 	}
 	snap, numbers, err = parseMark(pinned, 3)
 	if err != nil {
-		return p, fmt.Errorf("position %q: %w", text, err)
+		return p, fmt.Errorf("%w: %q: %w", driver.ErrBadPosition, text, err)
 	}
 	p.pinned = &delta{target: snap, floor: numbers[0], ceiling: numbers[1], cursor: numbers[2]}
 	return p, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
@@ -73,12 +74,18 @@ func (s *sqlite) Position(ctx context.Context, start driver.Start) (string, erro
 
 // Read implements [driver.Log].
 func (s *sqlite) Read(ctx context.Context, q driver.Query) (driver.Page, error) {
-	after, err := strconv.ParseInt(q.Position, 10, 64)
+	after, err := parseNumber(q.Position)
 	if err != nil {
-		return driver.Page{}, fmt.Errorf("position %q: %w", q.Position, err)
+		return driver.Page{}, err
+	}
+	until := int64(math.MaxInt64)
+	if q.Until != "" {
+		if until, err = parseNumber(q.Until); err != nil {
+			return driver.Page{}, err
+		}
 	}
 	rows, err := s.db.Read(ctx).QueryContext(ctx, `SELECT `+eventColumns+` FROM sys_event
-		WHERE sequence > ? AND partition BETWEEN ? AND ? ORDER BY sequence LIMIT ?`, after, q.First, q.Last, q.Limit)
+		WHERE sequence > ? AND sequence <= ? AND partition BETWEEN ? AND ? ORDER BY sequence LIMIT ?`, after, until, q.First, q.Last, q.Limit)
 	if err != nil {
 		return driver.Page{}, err
 	}
@@ -87,6 +94,15 @@ func (s *sqlite) Read(ctx context.Context, q driver.Query) (driver.Page, error) 
 		return driver.Page{}, err
 	}
 	page := driver.Page{Events: events, Next: q.Position, More: len(events) == q.Limit}
+	if q.Marks {
+		for _, e := range events {
+			page.Marks = append(page.Marks, strconv.FormatInt(e.Sequence, 10))
+		}
+	}
+	if q.Until != "" && !page.More {
+		page.Next = q.Until
+		return page, nil
+	}
 	if n := len(events); n > 0 {
 		page.Next = strconv.FormatInt(events[n-1].Sequence, 10)
 		return page, nil
@@ -97,6 +113,15 @@ func (s *sqlite) Read(ctx context.Context, q driver.Query) (driver.Page, error) 
 		page.Next, page.Stale = strconv.FormatInt(last, 10), true
 	}
 	return page, nil
+}
+
+// parseNumber reads a position.
+func parseNumber(position string) (int64, error) {
+	n, err := strconv.ParseInt(position, 10, 64)
+	if err != nil || n < 0 {
+		return 0, fmt.Errorf("%w: %q", driver.ErrBadPosition, position)
+	}
+	return n, nil
 }
 
 // emptyUpTo returns a sequence up to which the range has nothing after its
