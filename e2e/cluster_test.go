@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -77,7 +78,7 @@ type hosts struct {
 
 func newHosts(t *testing.T) *hosts {
 	t.Helper()
-	bin, err := proc.Build(t.Context(), t.TempDir())
+	bin, err := built()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,6 +145,52 @@ func TestHostsBehindAPooler(t *testing.T) {
 	}
 }
 
+// An event stream of one host shows what another one wrote, without polling.
+func TestStreamAcrossHosts(t *testing.T) {
+	h := newHosts(t)
+	server := storagetest.Postgres(t)
+	one := h.start(t, server, "--poll-interval", "10m")
+	two := h.start(t, server, "--poll-interval", "10m")
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, two.URL+"/api/v1/events/stream?object=account", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("X-API-Key", h.key)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	lines := bufio.NewScanner(resp.Body)
+	line := func(prefix string) string {
+		t.Helper()
+		for lines.Scan() {
+			if rest, ok := strings.CutPrefix(lines.Text(), prefix); ok {
+				return rest
+			}
+		}
+		t.Fatalf("the stream ended: %v\n%s", lines.Err(), two.Output())
+		return ""
+	}
+	line("id: ") // it is live
+	for i := range 10 {
+		name := fmt.Sprint("n", i)
+		began := time.Now()
+		id := one.call(t, http.MethodPost, "/data/account", map[string]any{"name": name})["id"].(string)
+		var e struct{ RecordID, Type string }
+		if err := json.Unmarshal([]byte(line("data: ")), &e); err != nil || e.RecordID != id || e.Type != "data.record.created" {
+			t.Fatalf("event %+v, %v; want the creation of %s", e, err, id)
+		}
+		t.Logf("%v from the call to the other host's stream", time.Since(began))
+	}
+	if err := two.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := line("data: "); got != `{"reason":"shutdown"}` {
+		t.Errorf("at the stop: %s", got)
+	}
+}
+
 func contextWithin(t *testing.T) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(t.Context(), proc.WaitListening)
 }
@@ -171,12 +218,24 @@ func TestFanoutSettingsThatDoNothing(t *testing.T) {
 	}
 }
 
+// built builds the host once for all tests.
+var built = sync.OnceValues(func() (string, error) { return proc.Build(context.Background(), buildDir) })
+
+var buildDir string
+
 // TestMain keeps the settings of the machine out of the hosts.
 func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "host")
+	if err != nil {
+		panic(err)
+	}
+	buildDir = dir
 	for _, pair := range os.Environ() {
 		if name, _, _ := strings.Cut(pair, "="); strings.HasPrefix(name, "HOST_") && !strings.HasPrefix(name, "HOST_TEST_") {
 			_ = os.Unsetenv(name)
 		}
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
 }

@@ -14,9 +14,14 @@ import (
 	"github.com/objecthost/objecthost/services/realtime/driver"
 )
 
-// ErrTooSlow is returned by Stream to a reader that fell behind by more than
-// its queue. It may come back with the cursor of the last item that it got.
+// ErrTooSlow is returned by Stream to a reader that fell behind and did not
+// catch up in time. It may come back with the cursor of the last item that it
+// got.
 var ErrTooSlow = errors.New("realtime: the stream's reader is too slow")
+
+// errBehind ends the part of a stream that is fed by the tail: it goes on from
+// the log.
+var errBehind = errors.New("behind")
 
 // Reset tells why a stream could not go on where its reader was.
 type Reset string
@@ -36,8 +41,12 @@ type StreamConfig struct {
 	// After is the cursor to go on from; empty begins with what is committed
 	// from now on.
 	After string
-	// QueueSize is how many events wait for a reader that is slow. Default 256.
+	// QueueSize is how many events wait in memory for a reader that is slow;
+	// what is more is read from the log again. Default 1024.
 	QueueSize int
+	// Patience is how long a reader that fell behind may take to catch up.
+	// Default 10 s.
+	Patience time.Duration
 	// Heartbeat is the time after which a quiet stream gives a cursor. From 10
 	// ms, default 15 s.
 	Heartbeat time.Duration
@@ -62,27 +71,49 @@ type StreamItem struct {
 // [ErrStopped] when the service stops. See [Service.Subscribe] for who may see
 // what: nothing here asks.
 func (s *Service) Stream(ctx context.Context, cfg StreamConfig, send func(StreamItem) error) error {
-	cfg.QueueSize = or(cfg.QueueSize, 256)
+	cfg.QueueSize = or(cfg.QueueSize, 1024)
+	cfg.Patience = or(cfg.Patience, 10*time.Second)
 	cfg.Heartbeat = or(cfg.Heartbeat, 15*time.Second)
 	switch {
 	case cfg.QueueSize < 1:
 		return &ConfigError{"QueueSize", "at least 1"}
+	case cfg.Patience < 0:
+		return &ConfigError{"Patience", "positive"}
 	case cfg.Heartbeat < 10*time.Millisecond:
 		return &ConfigError{"Heartbeat", "at least 10ms"}
 	}
-	st := &stream{cfg: cfg, s: s, send: send, queue: make(chan queued, cfg.QueueSize), slow: make(chan struct{})}
-	j, err := s.tail.join(st)
+	st := &stream{cfg: cfg, s: s, send: send}
+	var reset Reset
+	if cfg.After != "" {
+		st.position, reset = st.parseCursor(cfg.After)
+	}
+	for {
+		err := st.round(ctx, reset)
+		if !errors.Is(err, errBehind) {
+			return err
+		}
+		if reset = ""; st.deadline.IsZero() {
+			st.deadline = time.Now().Add(cfg.Patience)
+		}
+	}
+}
+
+// round joins the tail, gives what the log has until there, and then what the
+// tail offers.
+func (st *stream) round(ctx context.Context, reset Reset) error {
+	st.queue, st.slow, st.once = make(chan queued, st.cfg.QueueSize), make(chan struct{}), new(sync.Once)
+	j, err := st.s.tail.join(st)
 	if err != nil {
 		return err
 	}
-	defer s.tail.leave(j)
+	defer st.s.tail.leave(j)
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-s.stop:
+	case <-st.s.stop:
 		return ErrStopped
 	case begin := <-j.at:
-		if err := st.catchUp(ctx, begin); err != nil {
+		if err := st.catchUp(ctx, begin, reset); err != nil {
 			return err
 		}
 	}
@@ -95,8 +126,11 @@ type stream struct {
 	s     *Service
 	send  func(StreamItem) error
 	queue chan queued
-	once  sync.Once
+	once  *sync.Once
 	slow  chan struct{} // closed when the queue was full
+
+	position string    // after what was given, "" before anything was
+	deadline time.Time // to have caught up, zero while the reader is in time
 }
 
 type queued struct {
@@ -130,7 +164,7 @@ func (st *stream) parseCursor(cursor string) (position string, reset Reset) {
 	at, position, ok := strings.Cut(cursor, ".")
 	taken, err := strconv.ParseInt(at, 10, 64)
 	switch {
-	case !ok || err != nil:
+	case !ok || err != nil || position == "":
 		return "", ResetUnknown
 	case taken < st.s.now()-st.s.cfg.Retention.Milliseconds():
 		return "", ResetExpired
@@ -138,21 +172,21 @@ func (st *stream) parseCursor(cursor string) (position string, reset Reset) {
 	return position, ""
 }
 
-// catchUp gives what is in the log after the reader's cursor, up to where the
-// stream begins to be live.
-func (st *stream) catchUp(ctx context.Context, begin string) error {
-	if st.cfg.After == "" {
-		return st.send(StreamItem{Cursor: st.cursor(begin)})
+// catchUp gives what is in the log after the reader's position, up to where
+// the tail's offers begin.
+func (st *stream) catchUp(ctx context.Context, begin string, reset Reset) error {
+	if st.position == "" { // nothing to go on from
+		st.position = begin
+		return st.send(StreamItem{Reset: reset, Cursor: st.cursor(begin)})
 	}
-	position, reset := st.parseCursor(st.cfg.After)
-	for first := true; reset == ""; first = false {
+	for first := true; ; first = false {
 		page, err := st.s.log.Read(ctx, driver.Query{
-			Position: position, Last: lastPartition, Limit: tailBatch, Until: begin, Marks: true,
+			Position: st.position, Last: lastPartition, Limit: tailBatch, Until: begin, Marks: true,
 		})
 		switch {
 		case first && (errors.Is(err, driver.ErrBadPosition) || errors.Is(err, driver.ErrForeignPosition)):
-			reset = ResetUnknown
-			continue
+			st.position = begin
+			return st.send(StreamItem{Reset: ResetUnknown, Cursor: st.cursor(begin)})
 		case err != nil:
 			return fmt.Errorf("read the log: %w", err)
 		}
@@ -160,15 +194,14 @@ func (st *stream) catchUp(ctx context.Context, begin string) error {
 			if !st.wants(e) {
 				continue
 			}
-			if err := st.give(ctx, StreamItem{Event: e, Cursor: st.cursor(page.Marks[i])}); err != nil {
+			if err := st.give(ctx, e, page.Marks[i]); err != nil {
 				return err
 			}
 		}
-		if position = page.Next; !page.More {
-			return st.send(StreamItem{Cursor: st.cursor(position)})
+		if st.position = page.Next; !page.More {
+			return st.send(StreamItem{Cursor: st.cursor(st.position)})
 		}
 	}
-	return st.send(StreamItem{Reset: reset, Cursor: st.cursor(begin)})
 }
 
 func (st *stream) wants(e *event.Event) bool {
@@ -176,35 +209,42 @@ func (st *stream) wants(e *event.Event) bool {
 }
 
 // give sends one event unless the stream is to end.
-func (st *stream) give(ctx context.Context, item StreamItem) error {
+func (st *stream) give(ctx context.Context, e *event.Event, mark string) error {
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case st.s.stopping():
 		return ErrStopped
+	case !st.deadline.IsZero() && time.Now().After(st.deadline):
+		return ErrTooSlow
 	}
-	return st.send(item)
+	if err := st.send(StreamItem{Event: e, Cursor: st.cursor(mark)}); err != nil {
+		return err
+	}
+	st.position = mark
+	return nil
 }
 
-// live gives what the tail offers.
+// live gives what the tail offers, until that was too much for the queue.
 func (st *stream) live(ctx context.Context) error {
 	beat := time.NewTicker(st.cfg.Heartbeat)
 	defer beat.Stop()
 	for {
 		select {
 		case <-st.slow:
-			return ErrTooSlow
+			return errBehind
 		default:
 		}
+		st.deadline = time.Time{}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-st.s.stop:
 			return ErrStopped
 		case <-st.slow:
-			return ErrTooSlow
+			return errBehind
 		case q := <-st.queue:
-			if err := st.send(StreamItem{Event: q.event, Cursor: st.cursor(q.mark)}); err != nil {
+			if err := st.give(ctx, q.event, q.mark); err != nil {
 				return err
 			}
 		case <-beat.C:
@@ -212,6 +252,7 @@ func (st *stream) live(ctx context.Context) error {
 				if err := st.send(StreamItem{Cursor: st.cursor(at)}); err != nil {
 					return err
 				}
+				st.position = at
 			}
 		}
 	}

@@ -38,6 +38,18 @@ type Config struct {
 	// IdleTimeout is how long a connection may wait for its next request.
 	// Default 2 minutes.
 	IdleTimeout time.Duration
+	// MaxStreams is how many event streams a session or an API key may have
+	// open on this host. Default 4, 1 to 1000.
+	MaxStreams int
+	// StreamQueue is how many events wait in memory for a client that reads
+	// slowly; beyond that they are read from the log. Default 1024, 1 to 100000.
+	StreamQueue int
+	// StreamPatience is how long such a client may take to catch up before it is
+	// cut off. Default 10 s.
+	StreamPatience time.Duration
+	// StreamHeartbeat is how often a quiet stream shows that it is alive. Default
+	// 15 s, from 10 ms.
+	StreamHeartbeat time.Duration
 	// DrainTimeout is the time that running requests have to finish when the
 	// host stops, before the services behind them stop. Half of what the stop
 	// as a whole has is left to those services in any case. Default 10 s.
@@ -62,6 +74,10 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.WriteTimeout, time.Minute)
 	setDefault(&c.IdleTimeout, 2*time.Minute)
 	setDefault(&c.DrainTimeout, 10*time.Second)
+	setDefault(&c.MaxStreams, 4)
+	setDefault(&c.StreamQueue, 1024)
+	setDefault(&c.StreamPatience, 10*time.Second)
+	setDefault(&c.StreamHeartbeat, 15*time.Second)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -82,6 +98,18 @@ func (c Config) validate() error {
 	}
 	if c.BodyLimit < 1<<10 || c.BodyLimit > 1<<30 {
 		errs = append(errs, fmt.Errorf("rest: BodyLimit is %d, must be between 1 KiB and 1 GiB", c.BodyLimit))
+	}
+	if c.MaxStreams < 1 || c.MaxStreams > 1000 {
+		errs = append(errs, fmt.Errorf("rest: MaxStreams is %d, must be between 1 and 1000", c.MaxStreams))
+	}
+	if c.StreamQueue < 1 || c.StreamQueue > 100_000 {
+		errs = append(errs, fmt.Errorf("rest: StreamQueue is %d, must be between 1 and 100000", c.StreamQueue))
+	}
+	if c.StreamPatience < 0 || c.StreamPatience > time.Hour {
+		errs = append(errs, fmt.Errorf("rest: StreamPatience is %v, must be between 0 and 1h", c.StreamPatience))
+	}
+	if c.StreamHeartbeat < 10*time.Millisecond || c.StreamHeartbeat > time.Hour {
+		errs = append(errs, fmt.Errorf("rest: StreamHeartbeat is %v, must be between 10ms and 1h", c.StreamHeartbeat))
 	}
 	for _, f := range []struct {
 		name  string

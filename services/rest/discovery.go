@@ -76,7 +76,7 @@ var slots = []slot{
 		unmounted: "API keys only: no sign-in routes are mounted",
 	},
 	{name: "automation", routeKey: "automation", base: apiBase + "/automation", always: true},
-	{name: "realtime", routeKey: "realtime", base: apiBase + "/realtime"},
+	{name: "realtime", routeKey: "realtime", base: eventsBase},
 	{name: "messaging", routeKey: "deliveries", base: apiBase + "/deliveries"},
 	{name: "webhook.autoEnqueuer", routeKey: "webhooks", base: apiBase + "/webhooks"},
 	{name: "notification", routeKey: "notifications", base: apiBase + "/notifications"},

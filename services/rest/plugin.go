@@ -2,11 +2,13 @@ package rest
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"github.com/objecthost/objecthost/core"
 	"github.com/objecthost/objecthost/services/auth"
 	"github.com/objecthost/objecthost/services/data"
+	"github.com/objecthost/objecthost/services/realtime"
 )
 
 // PluginID is the id of the HTTP server's plugin.
@@ -35,6 +37,10 @@ type packageStates interface {
 // pluginsKey is the manager of those, where the host has one.
 var pluginsKey = core.NewKey[packageStates]("pluginhost")
 
+// eventsKey is the event log by what the server needs of it. A host may be
+// without.
+var eventsKey = core.NewKey[Streamer](realtime.ServiceKey.Name())
+
 // Plugin runs the HTTP server in a kernel: it collects the routes of all
 // plugins, and opens its socket when everything else has started.
 type Plugin struct {
@@ -61,7 +67,7 @@ func (p *Plugin) Manifest() core.Manifest {
 		ID:      PluginID,
 		Version: "1.0.0",
 		// By name only: a host may bring services of its own.
-		After:    []string{auth.PluginID, data.PluginID},
+		After:    []string{auth.PluginID, data.PluginID, realtime.PluginID},
 		Requires: []string{authKey.Name(), data.ServiceKey.Name()},
 		Provides: []string{ServiceKey.Name()},
 	}
@@ -78,8 +84,12 @@ func (p *Plugin) Init(ctx context.Context, host core.Context) error {
 	if err != nil {
 		return err
 	}
+	events, err := core.Lookup(ctx, host, eventsKey)
+	if missing := new(core.ServiceNotFoundError); err != nil && !errors.As(err, &missing) {
+		return err
+	}
 	if err := p.build(host, Parts{
-		Auth: authenticator, Data: engine, Routes: contributed(host), Services: func() []string { return serviceNames(host) },
+		Auth: authenticator, Data: engine, Events: events, Routes: contributed(host), Services: func() []string { return serviceNames(host) },
 		Manifests:     host.Manifests,
 		PackageStatus: func(id string) (string, bool) { return packageStatus(host, id) },
 	}); err != nil {

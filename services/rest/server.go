@@ -33,6 +33,8 @@ type Parts struct {
 	// Routes are the plugins' own, in the order in which conflicts are told: the
 	// later one is to blame.
 	Routes []OwnedRoute
+	// Events streams events to clients; nil for a host without a log.
+	Events Streamer
 	// Services lists the names of the kernel's services for discovery.
 	Services func() []string
 	// Manifests lists the plugins' manifests: who contributes which object, and
@@ -48,6 +50,8 @@ type Server struct {
 	cfg       Config
 	auth      Authenticator
 	data      *data.Engine
+	events    Streamer // nil for none
+	streams   *streams
 	routes    []OwnedRoute // all of them, the server's own first
 	names     func() []string
 	manifests func() []core.Manifest
@@ -92,9 +96,9 @@ func newServer(cfg Config, parts Parts, checks *readiness) (*Server, error) {
 		parts.Manifests = func() []core.Manifest { return nil }
 	}
 	s := &Server{
-		cfg: cfg, auth: parts.Auth, data: parts.Data, names: parts.Services, manifests: parts.Manifests, state: parts.PackageStatus, meta: newMetaTags(), checks: checks,
+		cfg: cfg, auth: parts.Auth, data: parts.Data, events: parts.Events, streams: newStreams(), names: parts.Services, manifests: parts.Manifests, state: parts.PackageStatus, meta: newMetaTags(), checks: checks,
 	}
-	s.routes = slices.Concat(s.discoveryRoutes(), s.healthRoutes(), s.metaRoutes(), s.dataRoutes(), s.transactionRoutes(), s.packageRoutes(), parts.Routes)
+	s.routes = slices.Concat(s.discoveryRoutes(), s.healthRoutes(), s.metaRoutes(), s.dataRoutes(), s.transactionRoutes(), s.packageRoutes(), s.streamRoutes(), parts.Routes)
 	// Without its database a host lives on, and says that it is not ready.
 	checks.add("database", parts.Data.DB().Ping)
 	mux, err := s.newRouter(s.routes)
@@ -189,11 +193,12 @@ func (s *Server) drain(ctx context.Context) error {
 	return s.Shutdown(ctx)
 }
 
-// Shutdown takes no more connections and lets running requests finish until ctx
-// ends; then it cuts them off and returns ctx's error. From its beginning the
+// Shutdown takes no more connections, ends event streams, and lets running
+// requests finish until ctx ends; then it cuts them off and returns ctx's error. From its beginning the
 // host is not ready.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.checks.stop()
+	s.streams.end()
 	s.mu.Lock()
 	server, served := s.http, s.served
 	s.http, s.listener, s.closed = nil, nil, true

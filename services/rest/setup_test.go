@@ -76,7 +76,7 @@ func setupPlain(t *testing.T, cfg Config, routes ...OwnedRoute) *plain {
 		t.Fatal(err)
 	}
 	p.Server = &Server{
-		cfg: cfg, auth: service, names: func() []string { return nil }, meta: newMetaTags(), checks: &readiness{},
+		cfg: cfg, auth: service, names: func() []string { return nil }, meta: newMetaTags(), checks: &readiness{}, streams: newStreams(),
 	}
 	p.Server.routes = append(append(p.discoveryRoutes(), p.healthRoutes()...), routes...)
 	mux, err := p.newRouter(p.Server.routes)
