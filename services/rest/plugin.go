@@ -21,6 +21,9 @@ type Service interface {
 	// AddReadinessCheck makes the host not ready while check returns an error,
 	// until the returned function is called; see [Server.AddReadinessCheck].
 	AddReadinessCheck(name string, check func(context.Context) error) (remove func())
+	// SetRoutes serves the routes of a plugin that comes and goes while the
+	// host runs, from its Init on; see [Server.SetRoutes].
+	SetRoutes(plugin string, routes []core.Route) error
 }
 
 // ServiceKey is the service's name in the kernel.
@@ -157,6 +160,15 @@ func (p *Plugin) Addr() string {
 		return server.Addr()
 	}
 	return ""
+}
+
+// SetRoutes implements Service.
+func (p *Plugin) SetRoutes(plugin string, routes []core.Route) error {
+	server := p.built()
+	if server == nil {
+		return errors.New("rest: routes are set from the server's Init on")
+	}
+	return server.SetRoutes(plugin, routes)
 }
 
 // AddReadinessCheck implements Service.

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/objecthost/objecthost/core"
 	"github.com/objecthost/objecthost/core/identity"
 )
 
@@ -199,4 +200,35 @@ func TestGateWithoutStore(t *testing.T) {
 	if got := lines[2]["error"]; got != "dial tcp db.internal:5432: refused" {
 		t.Errorf("logged %v", got)
 	}
+}
+
+func TestSetRoutes(t *testing.T) {
+	t.Parallel()
+	p := setupPlain(t, Config{}, testRoute("GET", "/x/{id}", echo("id"), anonymous))
+	late := testRoute("GET", "/late/{id}", echo("id"), anonymous).Route
+	const missing = `{"success":false,"error":{"code":"ENDPOINT_NOT_FOUND","message":"Not found"}}`
+	want(t, call(t, p.handler, "GET", "/late/1", ""), 404, missing)
+	if err := p.Server.SetRoutes("com.example.late", []core.Route{late}); err != nil {
+		t.Fatal(err)
+	}
+	want(t, call(t, p.handler, "GET", "/late/1", ""), 200, `{"id":"1"}`)
+	// A conflict changes nothing, with the boot's routes and with other plugins'.
+	for _, taken := range []core.Route{testRoute("GET", "/x/{name}", echo()).Route, testRoute("GET", "/late/{name}", echo()).Route} {
+		var conflict *RouteConflictError
+		if err := p.Server.SetRoutes("com.example.other", []core.Route{taken}); !errors.As(err, &conflict) {
+			t.Errorf("SetRoutes %s = %v, want *RouteConflictError", taken.Pattern, err)
+		}
+	}
+	want(t, call(t, p.handler, "GET", "/late/1", ""), 200, `{"id":"1"}`)
+	want(t, call(t, p.handler, "GET", "/x/1", ""), 200, `{"id":"1"}`)
+	late.Pattern = "/later/{id}"
+	if err := p.Server.SetRoutes("com.example.late", []core.Route{late}); err != nil {
+		t.Fatal(err)
+	}
+	want(t, call(t, p.handler, "GET", "/late/1", ""), 404, missing)
+	want(t, call(t, p.handler, "GET", "/later/1", ""), 200, `{"id":"1"}`)
+	if err := p.Server.SetRoutes("com.example.late", nil); err != nil {
+		t.Fatal(err)
+	}
+	want(t, call(t, p.handler, "GET", "/later/1", ""), 404, missing)
 }

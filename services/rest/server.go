@@ -4,11 +4,15 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/go-chi/chi/v5"
 
 	"github.com/objecthost/objecthost/core"
 	"github.com/objecthost/objecthost/core/identity"
@@ -52,13 +56,17 @@ type Server struct {
 	data      *data.Engine
 	events    Streamer // nil for none
 	streams   *streams
-	routes    []OwnedRoute // all of them, the server's own first
+	routes    []OwnedRoute // those of the boot, the server's own first
 	names     func() []string
 	manifests func() []core.Manifest
 	state     func(id string) (status string, known bool)
 	meta      *metaTags
 	checks    *readiness
 	handler   http.Handler
+
+	router  atomic.Pointer[chi.Mux] // of routes and late
+	routing sync.Mutex              // one change of late at a time
+	late    map[string][]OwnedRoute // by plugin, see SetRoutes
 
 	mu       sync.Mutex
 	http     *http.Server // nil unless listening
@@ -105,10 +113,45 @@ func newServer(cfg Config, parts Parts, checks *readiness) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.router.Store(mux)
+	s.handler = s.layers()
+	return s, nil
+}
+
+// layers are what every request goes through before it comes to the router.
+func (s *Server) layers() http.Handler {
+	routed := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.router.Load().ServeHTTP(w, r) })
 	// From the outside in: observe sees everything, panics too; preflights never
 	// reach a route; paths are checked before anything looks at them.
-	s.handler = s.observe(s.cors(plainText(mux)))
-	return s, nil
+	return s.observe(s.cors(plainText(routed)))
+}
+
+// SetRoutes serves the routes of a plugin that comes, changes and goes while the
+// host runs, in place of those it had before; none removes it. Requests under
+// way end where they began. On an error, a *[RouteConflictError] or
+// *[RouteError], everything stays as it was.
+func (s *Server) SetRoutes(plugin string, routes []core.Route) error {
+	s.routing.Lock()
+	defer s.routing.Unlock()
+	late := maps.Clone(s.late)
+	if late == nil {
+		late = map[string][]OwnedRoute{}
+	}
+	delete(late, plugin)
+	for _, route := range routes {
+		late[plugin] = append(late[plugin], OwnedRoute{Route: route, Plugin: plugin})
+	}
+	all := slices.Clone(s.routes)
+	for _, owner := range slices.Sorted(maps.Keys(late)) {
+		all = append(all, late[owner]...)
+	}
+	mux, err := s.newRouter(all)
+	if err != nil {
+		return err
+	}
+	s.late = late
+	s.router.Store(mux)
+	return nil
 }
 
 // Handler serves the API without a socket, for tests and for hosts that bring

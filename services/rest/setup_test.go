@@ -83,7 +83,8 @@ func setupPlain(t *testing.T, cfg Config, routes ...OwnedRoute) *plain {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.handler = p.observe(p.cors(plainText(mux)))
+	p.router.Store(mux)
+	p.handler = p.layers()
 	return p
 }
 
