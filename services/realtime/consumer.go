@@ -3,6 +3,7 @@ package realtime
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -24,11 +25,8 @@ type Handler func(ctx context.Context, events []*event.Event) error
 // Consume registers a durable consumer. It is called before Start, by plugins
 // in their Init. A name is registered once; see [ErrConsumerRegistered].
 func (s *Service) Consume(cfg ConsumerConfig, h Handler) error {
-	if h == nil {
-		return &ConfigError{"Handler", "set"}
-	}
-	cfg = cfg.withDefaults()
-	if err := cfg.validate(); err != nil {
+	c, err := s.newConsumer(cfg, h)
+	if err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -36,11 +34,84 @@ func (s *Service) Consume(cfg ConsumerConfig, h Handler) error {
 	if s.state != stateNew {
 		return ErrStarted
 	}
-	if s.consumers[cfg.Name] != nil {
+	return s.register(c)
+}
+
+// Join is Consume at any time before Stop, for consumers that come and go while
+// the service runs. A name that is new to the log begins at the position of now.
+func (s *Service) Join(ctx context.Context, cfg ConsumerConfig, h Handler) error {
+	c, err := s.newConsumer(cfg, h)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	state := s.state
+	s.mu.Unlock()
+	if state == stateStarted {
+		if err := s.prepare(ctx, c.cfg); err != nil {
+			return fmt.Errorf("prepare consumer %s: %w", c.cfg.Name, err)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.state == stateStopped:
+		return ErrStopped
+	case s.state != state: // started meanwhile, without a position for this one
+		return ErrStarted
+	}
+	if err := s.register(c); err != nil || state == stateNew {
+		return err
+	}
+	c.start()
+	return nil
+}
+
+// Leave takes a consumer out of this process and waits, within ctx, for the end
+// of its work; a batch under way is rolled back. Its position stays, see
+// [Service.Drop]. See [ErrUnknownConsumer].
+func (s *Service) Leave(ctx context.Context, name string) error {
+	s.mu.Lock()
+	c := s.consumers[name]
+	if c != nil {
+		delete(s.consumers, name)
+		s.order = slices.DeleteFunc(slices.Clone(s.order), func(o *consumer) bool { return o == c })
+	}
+	s.mu.Unlock()
+	if c == nil {
+		return ErrUnknownConsumer
+	}
+	if c.cancel == nil { // never started
+		return nil
+	}
+	c.cancel()
+	select {
+	case <-c.ended:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (s *Service) newConsumer(cfg ConsumerConfig, h Handler) (*consumer, error) {
+	if h == nil {
+		return nil, &ConfigError{"Handler", "set"}
+	}
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	return &consumer{
+		s: s, cfg: cfg, handler: h, rescan: make(chan struct{}, 1), ended: make(chan struct{}), workers: map[int]*worker{},
+	}, nil
+}
+
+// register takes a consumer on. The caller holds the lock.
+func (s *Service) register(c *consumer) error {
+	if s.consumers[c.cfg.Name] != nil {
 		return ErrConsumerRegistered
 	}
-	c := &consumer{s: s, cfg: cfg, handler: h, rescan: make(chan struct{}, 1), workers: map[int]*worker{}}
-	s.consumers[cfg.Name] = c
+	s.consumers[c.cfg.Name] = c
 	s.order = append(slices.Clip(s.order), c)
 	return nil
 }
@@ -53,8 +124,25 @@ type consumer struct {
 	handler Handler
 	rescan  chan struct{}
 
+	cancel context.CancelFunc // set by start
+	ended  chan struct{}      // closed when all work has ended
+	work   sync.WaitGroup     // of the workers, which supervise adds
+
 	mu      sync.Mutex
 	workers map[int]*worker // by first partition
+}
+
+// start begins to consume. The caller holds the service's lock, which keeps the
+// service from being stopped meanwhile.
+func (c *consumer) start() {
+	ctx, cancel := context.WithCancel(c.s.run)
+	c.cancel = cancel
+	c.s.work.Go(func() {
+		defer close(c.ended)
+		defer cancel()
+		c.supervise(ctx)
+		c.work.Wait()
+	})
 }
 
 // supervise reads the consumer's ranges at intervals, which adapt to how much
@@ -90,7 +178,7 @@ func (c *consumer) adopt(ctx context.Context, ranges []driver.Range) (found bool
 		if w == nil {
 			w = &worker{c: c, first: r.First, signal: make(chan struct{}, 1), retry: make(chan struct{}, 1), isolation: isolation{cfg: c.cfg}}
 			c.workers[r.First] = w
-			c.s.work.Go(func() {
+			c.work.Go(func() {
 				w.run(ctx)
 				c.mu.Lock()
 				defer c.mu.Unlock()

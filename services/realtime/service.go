@@ -34,6 +34,7 @@ type Service struct {
 	heard     map[string][]func(details []string) // by name of their topics
 
 	stop   chan struct{}      // closed when no new work is to begin
+	run    context.Context    // of all work, from Start on
 	cancel context.CancelFunc // ends the work that is under way
 	work   sync.WaitGroup
 }
@@ -128,10 +129,10 @@ func (s *Service) Start(ctx context.Context) error {
 		return nil
 	}
 	s.state = stateStarted
-	var run context.Context
-	run, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	s.run, s.cancel = run, cancel
 	for _, c := range s.order {
-		s.work.Go(func() { c.supervise(run) })
+		c.start()
 	}
 	s.work.Go(func() { s.tail.run(run) })
 	s.work.Go(func() { s.every(run, s.cfg.CleanInterval, s.clean) })

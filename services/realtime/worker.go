@@ -66,6 +66,8 @@ func (w *worker) run(ctx context.Context) {
 		select {
 		case <-s.stop:
 			return
+		case <-ctx.Done():
+			return
 		case <-w.signal:
 		}
 		for more := true; more; {
