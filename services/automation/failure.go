@@ -32,7 +32,7 @@ func (w *walk) fail(ctx context.Context, f *frame, n *compiledNode, number int, 
 	if err != nil {
 		return &fatalError{err}
 	}
-	if w.retry(fl.def.ErrorHandling, f, n) {
+	if !permanent(failure) && w.retry(fl.def.ErrorHandling, f, n) {
 		return nil
 	}
 	w.st.Executions[w.key(n)]++
@@ -59,6 +59,12 @@ func final(err error) bool {
 	var limit *LimitError
 	var refused *refusal
 	return errors.As(err, &guard) || errors.As(err, &limit) || errors.As(err, &refused)
+}
+
+// permanent reports failures that another try would meet again.
+func permanent(err error) bool {
+	var p *PermanentError
+	return errors.As(err, &p)
 }
 
 func (w *walk) setError(name string, n *compiledNode, failure *NodeError, r Result) {
@@ -135,7 +141,7 @@ func (w *walk) rescue(f *frame, at int, n *compiledNode, r Result, failure *Node
 		return false, &fatalError{err}
 	}
 	container := fl.nodes[f.Node]
-	if h := retryOf(container); h != nil && f.Tries < h.MaxRetries {
+	if h := retryOf(container); h != nil && f.Tries < h.MaxRetries && !permanent(failure) {
 		f.Tries++
 		f.Queue, f.Entries = entryItems(fl, f.Region), nil
 		w.st.Wait = &waitState{Kind: waitRetry, Node: container.ID, Delay: h.delay(f.Tries - 1)}

@@ -71,6 +71,68 @@ func TestErrorHandling(t *testing.T) {
 	})
 }
 
+// TestPermanentErrors: what would fail again is not tried again, and can be
+// caught.
+func TestPermanentErrors(t *testing.T) {
+	each(t, nodeConfig{still: true}, func(t *testing.T, n *node) {
+		runs := 0
+		fatal(t, n.RegisterNode(NodeType{Type: "never", Run: func(context.Context, *Step) (Result, error) {
+			runs++
+			return Result{}, &PermanentError{errors.New("no such country")}
+		}}))
+		const never = `{"id":"f","type":"never"}`
+		const retry = `"errorHandling":{"strategy":"retry","maxRetries":3,"backoffMs":1},`
+		n.put(t, "plain", `{`+retry+chain("", never)+`}`)
+		n.put(t, "caught", `{`+retry+`"variables":[{"name":"out","type":"text","isOutput":true}],`+chain("",
+			`{"id":"safe","type":"try_catch","config":{"retry":{"maxRetries":3,"backoffMs":1},"try":{"nodes":[`+never+`]},"catch":{"nodes":[{"id":"c","type":"assignment","config":{"assignments":{"out":"{$error.message}"}}}]}}}`)+`}`)
+		if _, err := n.execute1(t, "plain", nil); err == nil || err.Error() != "Node 'f' failed: no such country" || runs != 1 {
+			t.Errorf("error %v after %d runs, want 1", err, runs)
+		}
+		got, err := n.execute1(t, "caught", nil)
+		fatal(t, err)
+		equal(t, "caught", got, `{"out":"no such country"}`)
+		if runs != 2 {
+			t.Errorf("%d runs, want 2", runs)
+		}
+	})
+}
+
+// TestReplaceNodes: types come and go while the service runs.
+func TestReplaceNodes(t *testing.T) {
+	each(t, nodeConfig{still: true}, func(t *testing.T, n *node) {
+		says := func(name, text string) NodeType {
+			return NodeType{Type: name, Run: func(context.Context, *Step) (Result, error) {
+				return Result{Output: map[string]any{"text": text}}, nil
+			}}
+		}
+		n.put(t, "use", `{"variables":[{"name":"out","type":"text","isOutput":true}],`+chain("", `{"id":"p","type":"acme.a"}`,
+			`{"id":"s","type":"assignment","config":{"assignments":{"out":"{p.text}"}}}`)+`}`)
+		check := func(want string) {
+			t.Helper()
+			got, err := n.execute1(t, "use", nil)
+			if err != nil {
+				got = map[string]any{"out": err.Error()}
+			}
+			equal(t, "output", []any{got["out"]}, []any{want})
+		}
+		const missing = "Node 'p' failed: No executor registered for node type 'acme.a'"
+		check(missing)
+		fatal(t, n.ReplaceNodes(nil, []NodeType{says("acme.a", "first")}))
+		check("first")
+		fatal(t, n.ReplaceNodes([]string{"acme.a", "acme.nothing"}, []NodeType{says("acme.a", "second"), says("acme.b", "b")}))
+		check("second")
+		if err := n.ReplaceNodes([]string{"acme.a"}, []NodeType{says("acme.b", "twice")}); !errors.Is(err, ErrDuplicateNode) {
+			t.Errorf("a type of which there is one = %v", err)
+		}
+		if err := n.ReplaceNodes([]string{"assignment"}, []NodeType{says("assignment", "mine")}); !errors.Is(err, ErrDuplicateNode) {
+			t.Errorf("a built-in type = %v", err)
+		}
+		check("second") // a refusal changes nothing
+		fatal(t, n.ReplaceNodes([]string{"acme.a", "acme.b"}, nil))
+		check(missing)
+	})
+}
+
 func TestGuardsAreNotCaught(t *testing.T) {
 	each(t, nodeConfig{still: true}, func(t *testing.T, n *node) {
 		caught := func(inner string) string {

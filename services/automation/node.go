@@ -121,6 +121,14 @@ type GuardError struct{ Reason string }
 
 func (e *GuardError) Error() string { return e.Reason }
 
+// PermanentError fails a node for good: a flow whose strategy is to retry does
+// not try it again. Fault edges and catch regions see it like any other.
+type PermanentError struct{ Err error }
+
+func (e *PermanentError) Error() string { return e.Err.Error() }
+
+func (e *PermanentError) Unwrap() error { return e.Err }
+
 // descriptor is a node type as GET /automation/actions lists it.
 type descriptor struct {
 	Type                 string          `json:"type"`

@@ -31,44 +31,81 @@ var typeName = regexp.MustCompile(`^[a-z][a-z0-9_.-]{0,63}$`)
 // RegisterNode adds a node type. Plugins call it in their Init; flows that use
 // the type may be registered before and after. Errors are ErrDuplicateNode and
 // those of a description that makes no sense.
-func (s *Service) RegisterNode(t NodeType) error {
-	t.source = "plugin"
-	t.container = nil
-	if t.Run == nil {
-		return fmt.Errorf("automation: node type %q has no Run", t.Type)
+func (s *Service) RegisterNode(t NodeType) error { return s.ReplaceNodes(nil, []NodeType{t}) }
+
+// ReplaceNodes takes node types out of the registry and adds others in one
+// step, for plugins that come, change and go while the host runs: no run finds
+// a type missing that is in both lists. The built-in types stay; names of which
+// there is no type are no error. A run under way goes on with the types that it
+// began with. On an error, as of [Service.RegisterNode], nothing has changed.
+func (s *Service) ReplaceNodes(remove []string, add []NodeType) error {
+	prepared := make([]*NodeType, len(add))
+	for i, t := range add {
+		t.source = "plugin"
+		t.container = nil
+		if t.Run == nil {
+			return fmt.Errorf("automation: node type %q has no Run", t.Type)
+		}
+		if t.Effect < EffectNone || t.Effect > EffectExternal {
+			return fmt.Errorf("automation: node type %q has no such effect", t.Type)
+		}
+		var err error
+		if prepared[i], err = t.prepare(); err != nil {
+			return err
+		}
 	}
-	if t.Effect < EffectNone || t.Effect > EffectExternal {
-		return fmt.Errorf("automation: node type %q has no such effect", t.Type)
-	}
-	if err := s.nodes.add(t); err != nil {
+	if err := s.nodes.replace(remove, prepared); err != nil {
 		return err
 	}
 	s.flows.forget()
 	return nil
 }
 
-func (r *registry) add(t NodeType) error {
+// prepare is the type with its defaults and its compiled schema.
+func (t NodeType) prepare() (*NodeType, error) {
 	if !typeName.MatchString(t.Type) {
-		return fmt.Errorf("automation: %q is not a name of a node type", t.Type)
+		return nil, fmt.Errorf("automation: %q is not a name of a node type", t.Type)
 	}
 	t.Version = cmp.Or(t.Version, "1.0.0")
 	t.Name = cmp.Or(t.Name, t.Type)
 	t.Category = cmp.Or(t.Category, "custom")
 	schema, err := compileSchema(t.ConfigSchema)
 	if err != nil {
-		return fmt.Errorf("automation: config schema of node type %q: %w", t.Type, err)
+		return nil, fmt.Errorf("automation: config schema of node type %q: %w", t.Type, err)
 	}
 	t.schema = schema
+	return &t, nil
+}
+
+func (r *registry) add(t NodeType) error {
+	prepared, err := t.prepare()
+	if err != nil {
+		return err
+	}
+	return r.replace(nil, []*NodeType{prepared})
+}
+
+func (r *registry) replace(remove []string, add []*NodeType) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.types == nil {
-		r.types = map[string]*NodeType{}
+	types, order := maps.Clone(r.types), slices.Clone(r.order)
+	if types == nil {
+		types = map[string]*NodeType{}
 	}
-	if r.types[t.Type] != nil {
-		return fmt.Errorf("%w: %s", ErrDuplicateNode, t.Type)
+	for _, name := range remove {
+		if t := types[name]; t != nil && t.source == "plugin" {
+			delete(types, name)
+			order = slices.DeleteFunc(order, func(o string) bool { return o == name })
+		}
 	}
-	r.types[t.Type] = &t
-	r.order = append(r.order, t.Type)
+	for _, t := range add {
+		if types[t.Type] != nil {
+			return fmt.Errorf("%w: %s", ErrDuplicateNode, t.Type)
+		}
+		types[t.Type] = t
+		order = append(order, t.Type)
+	}
+	r.types, r.order = types, order
 	return nil
 }
 
