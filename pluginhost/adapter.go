@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -15,32 +14,47 @@ import (
 	"github.com/objecthost/objecthost/pluginhost/bundle"
 	"github.com/objecthost/objecthost/pluginhost/process"
 	"github.com/objecthost/objecthost/pluginhost/sqlstore"
+	"github.com/objecthost/objecthost/pluginsdk"
+	"github.com/objecthost/objecthost/services/automation"
 	"github.com/objecthost/objecthost/services/data"
 	"github.com/objecthost/objecthost/services/messaging"
 	"github.com/objecthost/objecthost/services/realtime"
+	"github.com/objecthost/objecthost/services/rest"
 	"github.com/objecthost/objecthost/storage"
 )
 
-// The plugins whose services are needed.
-var needed = []string{PluginID, data.PluginID, realtime.PluginID, messaging.PluginID}
+// The plugins whose services are needed, and those that are used when they are
+// there.
+var (
+	needed = []string{PluginID, data.PluginID, realtime.PluginID, messaging.PluginID}
+	used   = []string{rest.PluginID, automation.PluginID}
+)
 
-// adapter is an installed plugin as the kernel sees it. It lives as long as the
-// kernel; processes come and go behind it.
+// adapter is an installed plugin. The kernel sees it when it was there at the
+// boot; one that was installed since belongs to the manager alone. Processes
+// come and go behind it.
 type adapter struct {
 	manager *Manager
-	bundle  *bundle.Bundle
+	name    string
+	id      string
+	home    string                        // the folder of the installed bundle
+	bundle  atomic.Pointer[bundle.Bundle] // of the version that serves
 	entry   atomic.Pointer[bundle.Entry]
 	log     *slog.Logger
 	logs    *pluginLog
-	policy  *policy
+	denials *denials
 	wiring  *wiring
 	sup     *supervisor
 	meter   meter
 	off     atomic.Bool
 	version atomic.Pointer[string] // of the generation that was started last
-	config  json.RawMessage
+	config  json.RawMessage        // from the host's settings, nil when they have none
 
-	mu sync.Mutex // one of enable, disable, restart at a time
+	mu   sync.Mutex // one of enable, disable, restart, upgrade at a time
+	gone bool       // uninstalled or stopped, under mu
+	// life ends when the host stops, and with it what is under way.
+	life context.Context
+	end  context.CancelFunc
 }
 
 var (
@@ -51,29 +65,35 @@ var (
 )
 
 func newAdapter(m *Manager, b *bundle.Bundle, e bundle.Entry) *adapter {
-	a := &adapter{manager: m, bundle: b}
+	a := &adapter{manager: m, name: b.Manifest.Name, id: b.Manifest.ID, home: b.Dir, denials: newDenials()}
+	a.bundle.Store(b)
 	a.entry.Store(&e)
 	a.off.Store(!e.Enabled)
+	a.life, a.end = context.WithCancel(context.Background())
+	a.wiring = newWiring(m.board, a.name, a.id)
+	a.wiring.target, a.wiring.disabled = a.target, a.off.Load
 	a.setLog(slog.New(slog.DiscardHandler))
-	a.policy = newPolicy(a.log, b.Manifest.Capabilities, e.Grants)
-	a.wiring = &wiring{name: b.Manifest.Name, decl: b.Manifest.Contributes, policy: a.policy, log: a.log, target: a.target, disabled: a.off.Load}
 	return a
 }
 
 func (a *adapter) setLog(log *slog.Logger) {
-	a.log = log
+	a.log, a.wiring.log, a.denials.log = log, log, log
 	a.logs = newPluginLog(log)
 }
 
-// Manifest implements core.Plugin.
+// Manifest implements core.Plugin. Routes are set by the board, which can take
+// them back.
 func (a *adapter) Manifest() core.Manifest {
-	m := a.bundle.Manifest.Core()
+	m := a.bundle.Load().Manifest.Core()
+	m.DependsOn, m.After = slices.Clone(m.DependsOn), slices.Clone(used)
 	for _, id := range needed {
 		if !slices.Contains(m.DependsOn, id) {
-			m.DependsOn = append(slices.Clone(m.DependsOn), id)
+			m.DependsOn = append(m.DependsOn, id)
 		}
 	}
-	m.Contributes.Routes = a.wiring.routes()
+	if a.entry.Load().Config != nil {
+		m.ConfigSchema = nil // it was configured when it was installed
+	}
 	// A start waits for the first attempt; a stop for the ladder.
 	m.StartTimeout = a.manager.cfg.StartTimeout + killTime + killTime
 	m.StopTimeout = a.manager.cfg.StopGrace + 2*killTime
@@ -83,9 +103,15 @@ func (a *adapter) Manifest() core.Manifest {
 // Init ties the plugin's contributions to the host. The process is not needed
 // for that: the manifest tells what there is.
 func (a *adapter) Init(ctx context.Context, host core.Context) error {
-	log := host.Log().With("plugin_name", a.bundle.Manifest.Name, "version", a.bundle.Manifest.Version)
-	a.setLog(log)
-	a.policy.log, a.wiring.log = log, log
+	if err := a.prepare(ctx, host); err != nil {
+		return err
+	}
+	return a.manager.board.apply(ctx, a.wiring, a.contractOf(a.bundle.Load(), *a.entry.Load()))
+}
+
+// prepare finds what the plugin works with.
+func (a *adapter) prepare(ctx context.Context, host core.Context) error {
+	a.setLog(host.Log().With("plugin_name", a.name))
 	a.config = host.Config()
 	found, err := lookup(ctx, host, a.manager.db)
 	if err != nil {
@@ -94,10 +120,10 @@ func (a *adapter) Init(ctx context.Context, host core.Context) error {
 	a.wiring.services = found
 	cfg := a.manager.cfg
 	a.sup = newSupervisor(supervisorConfig{
-		name: a.bundle.Manifest.Name, launch: a.launch, log: log, policy: cfg.Restart, startTimeout: cfg.StartTimeout, grace: cfg.StopGrace,
+		name: a.name, launch: a.launch, log: a.log, policy: cfg.Restart, startTimeout: cfg.StartTimeout, grace: cfg.StopGrace,
 		healthInterval: cfg.HealthInterval, healthTimeout: cfg.HealthTimeout, healthFailures: healthFailures,
 	})
-	return a.wiring.install(host)
+	return nil
 }
 
 // Start starts the process, unless the plugin is switched off, and waits for
@@ -118,12 +144,16 @@ func (a *adapter) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends the process.
+// Stop ends the process, and an upgrade that is under way.
 func (a *adapter) Stop(ctx context.Context) error {
+	a.end()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.gone = true
 	if a.sup == nil {
 		return nil
 	}
-	return errors.Join(a.wiring.stop(ctx), a.sup.stop(ctx))
+	return errors.Join(a.wiring.stop(ctx), a.sup.shutDown(ctx))
 }
 
 // CheckHealth returns an error unless the plugin is ready or switched off.
@@ -135,138 +165,36 @@ func (a *adapter) CheckHealth(context.Context) error {
 	return fmt.Errorf("pluginhost: plugin %s is %s: %s", s.Name, s.State, s.Reason)
 }
 
-func (a *adapter) enable(ctx context.Context) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if err := a.reload(); err != nil {
-		return err
+// contractOf is what a version contributes and may do by the operator's entry.
+func (a *adapter) contractOf(b *bundle.Bundle, e bundle.Entry) *contract {
+	m := b.Manifest
+	return &contract{
+		decl: m.Contributes, digest: b.Digest,
+		policy: &policy{requested: m.Capabilities, granted: e.Grants, denials: a.denials},
 	}
-	if err := a.wiring.setConsumers(ctx, true); err != nil {
-		return err
-	}
-	a.off.Store(false)
-	a.sup.start()
-	a.sup.wait(ctx)
-	a.wiring.wake()
-	return nil
 }
 
-func (a *adapter) disable(ctx context.Context) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.off.Store(true)
-	return errors.Join(a.sup.stop(ctx), a.wiring.setConsumers(ctx, false))
-}
-
-func (a *adapter) restart(ctx context.Context) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.off.Load() {
-		return fmt.Errorf("pluginhost: plugin %s is disabled", a.bundle.Manifest.Name)
+// target is the generation of a contract, or the one that runs.
+func (a *adapter) target(c *contract) (guest, func(), error) {
+	if c != nil {
+		if i := c.process.Load(); i != nil && i.acquire() {
+			return remote{i}, i.release, nil
+		}
 	}
-	if err := a.reload(); err != nil {
-		return err
-	}
-	if err := a.sup.stop(ctx); err != nil {
-		return err
-	}
-	a.sup.start()
-	a.sup.wait(ctx)
-	a.wiring.wake()
-	return nil
-}
-
-// reload reads the operator's decisions anew. What hooks, routes and services
-// there are stays as it was at boot.
-func (a *adapter) reload() error {
-	lock, err := bundle.LoadLock(a.manager.cfg.Dir)
-	if err != nil {
-		return err
-	}
-	if e, ok := lock[a.bundle.Manifest.Name]; ok {
-		a.entry.Store(&e)
-		a.policy.grant(e.Grants)
-	}
-	return nil
-}
-
-// LockError is a plugin whose manifest is not the one that was installed.
-type LockError struct {
-	Plugin, Want, Got string
-}
-
-func (e *LockError) Error() string {
-	if e.Want == "" {
-		return fmt.Sprintf("pluginhost: plugin %s is not in the lock file: install it", e.Plugin)
-	}
-	return fmt.Sprintf("pluginhost: plugin %s has the manifest %s, the lock file says %s: install it again", e.Plugin, e.Got, e.Want)
-}
-
-// HostRestartError is a new version of a plugin that contributes other things
-// than the host was booted with.
-type HostRestartError struct{ Plugin, Version string }
-
-func (e *HostRestartError) Error() string {
-	return fmt.Sprintf("pluginhost: version %s of plugin %s contributes other things than the one that the host was started with: restart the host", e.Version, e.Plugin)
-}
-
-// verify reads the bundle anew and checks the signature and the lock, and that
-// hooks, routes, events and services are those that the host was booted with.
-func (a *adapter) verify() (*bundle.Bundle, error) {
-	b, err := bundle.Open(a.bundle.Dir)
-	if err != nil {
-		return nil, err
-	}
-	cfg := a.manager.cfg
-	if want := a.entry.Load().Digest; b.Digest != want && !cfg.Dev {
-		return nil, &LockError{Plugin: a.bundle.Manifest.Name, Want: want, Got: b.Digest}
-	}
-	trust, err := bundle.LoadTrust(TrustDir(cfg.Dir))
-	if err != nil {
-		return nil, err
-	}
-	if _, err := b.Verify(trust); err != nil && !cfg.Dev {
-		return nil, err
-	}
-	if !reflect.DeepEqual(b.Manifest.Contributes, a.bundle.Manifest.Contributes) || b.Manifest.ID != a.bundle.Manifest.ID {
-		return nil, &HostRestartError{Plugin: b.Manifest.Name, Version: b.Manifest.Version}
-	}
-	return b, nil
-}
-
-// launch implements the supervisor's launch.
-func (a *adapter) launch(ctx context.Context, generation int, step func(State)) (running, error) {
-	b, err := a.verify()
-	if err != nil {
-		return nil, permanentError{err}
-	}
-	a.policy.request(b.Manifest.Capabilities)
-	a.version.Store(&b.Manifest.Version)
-	a.logs.begin()
-	i, err := startInstance(ctx, instanceSpec{
-		bundle: b, runDir: a.manager.cfg.RunDir, env: a.manager.cfg.environment(), limits: a.manager.cfg.Limits,
-		line: func(pid int, line []byte, cut bool) { a.logs.line(pid, generation, line, cut) },
-		api:  &api{services: a.wiring.services, name: b.Manifest.Name, policy: a.policy}, config: a.config, meter: &a.meter,
-		checked: func() { step(StateVerified); step(StateStarting) },
-	})
-	if err != nil {
-		return nil, err
-	}
-	return i, nil
-}
-
-// target is the running generation.
-func (a *adapter) target() (guest, error) {
 	r, err := a.sup.instance()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return remote{r.(*instance)}, nil
+	i := r.(*instance)
+	if !i.acquire() {
+		return nil, nil, &pluginsdk.Error{Code: pluginsdk.CodeUnavailable, Retryable: true, Message: fmt.Sprintf("the plugin %s is stopping", a.name)}
+	}
+	return remote{i}, i.release, nil
 }
 
 func (a *adapter) status() Status {
-	m := a.bundle.Manifest
-	s := Status{Name: m.Name, ID: m.ID, Version: m.Version, KeyID: a.entry.Load().KeyID, State: StateInstalled, Denied: a.policy.counts()}
+	m := a.bundle.Load().Manifest
+	s := Status{Name: a.name, ID: a.id, Version: m.Version, KeyID: a.entry.Load().KeyID, State: StateInstalled, Denied: a.denials.all()}
 	if v := a.version.Load(); v != nil {
 		s.Version = *v
 	}
@@ -285,17 +213,12 @@ func (a *adapter) status() Status {
 
 // lookup finds the services that plugins work with.
 func lookup(ctx context.Context, host core.Context, store *storage.DB) (services, error) {
-	engine, err := core.Lookup(ctx, host, data.ServiceKey)
-	if err != nil {
-		return services{}, err
-	}
-	events, err := core.Lookup(ctx, host, realtime.ServiceKey)
-	if err != nil {
-		return services{}, err
-	}
-	outbox, err := core.Lookup(ctx, host, messaging.ServiceKey)
-	if err != nil {
-		return services{}, err
-	}
-	return services{engine: engine, events: events, outbox: outbox, store: sqlstore.New(store), host: host}, nil
+	found := services{store: sqlstore.New(store), host: host}
+	var errs [5]error
+	found.engine, errs[0] = core.Lookup(ctx, host, data.ServiceKey)
+	found.events, errs[1] = core.Lookup(ctx, host, realtime.ServiceKey)
+	found.outbox, errs[2] = core.Lookup(ctx, host, messaging.ServiceKey)
+	found.server, errs[3] = optional(ctx, host, serverKey)
+	found.flows, errs[4] = optional(ctx, host, automation.ServiceKey)
+	return found, errors.Join(errs[:]...)
 }

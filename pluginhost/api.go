@@ -20,6 +20,7 @@ import (
 	"github.com/objecthost/objecthost/pluginhost/bundle"
 	"github.com/objecthost/objecthost/pluginhost/sqlstore"
 	"github.com/objecthost/objecthost/pluginsdk"
+	"github.com/objecthost/objecthost/services/automation"
 	"github.com/objecthost/objecthost/services/data"
 	"github.com/objecthost/objecthost/services/messaging"
 	"github.com/objecthost/objecthost/services/realtime"
@@ -44,6 +45,9 @@ type services struct {
 	outbox *messaging.Service
 	store  *sqlstore.Store
 	host   core.Context
+	// server and flows are nil in a host without them.
+	server routeServer
+	flows  *automation.Service
 }
 
 // api is the host's API for one plugin. Every method asks the grants first. Its
@@ -63,25 +67,16 @@ func (a *api) Messaging() pluginsdk.Messaging { return apiMessaging{a} }
 func (a *api) Services() pluginsdk.Services   { return apiServices{a} }
 func (a *api) KV() pluginsdk.KV               { return apiKV{a} }
 
-// policy is what a plugin may do: what it requested and was granted.
+// policy is what a version of a plugin may do: what it requested and was
+// granted. It is not changed.
 type policy struct {
-	log *slog.Logger
-
-	mu                 sync.Mutex
 	requested, granted bundle.Capabilities
-	denied             map[string]int64
-}
-
-func newPolicy(log *slog.Logger, requested, granted bundle.Capabilities) *policy {
-	return &policy{log: log, requested: requested, granted: granted, denied: map[string]int64{}}
+	denials            *denials
 }
 
 // allows tells whether both what was requested and what was granted admit it.
 func (p *policy) allows(can func(bundle.Capabilities) bool) bool {
-	p.mu.Lock()
-	requested, granted := p.requested, p.granted
-	p.mu.Unlock()
-	return can(requested) && can(granted)
+	return can(p.requested) && can(p.granted)
 }
 
 // check returns an error with CodeDenied, counts and logs it, unless it is
@@ -90,37 +85,40 @@ func (p *policy) check(capability string, can func(bundle.Capabilities) bool) er
 	if p.allows(can) {
 		return nil
 	}
-	p.mu.Lock()
-	// Names come from the plugin: a bounded number of them is told apart.
-	if _, known := p.denied[capability]; !known && len(p.denied) >= 100 {
-		capability = "other"
-	}
-	p.denied[capability]++
-	count := p.denied[capability]
-	p.mu.Unlock()
-	if count&(count-1) == 0 { // the 1st, 2nd, 4th, 8th …
-		p.log.Warn("plugin was denied", "capability", capability, "times", count)
-	}
+	p.denials.add(capability)
 	return &pluginsdk.Error{Code: pluginsdk.CodeDenied, Message: "the plugin was not granted " + capability}
 }
 
-func (p *policy) counts() map[string]int64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return maps.Clone(p.denied)
+// denials counts what a plugin was denied, over all its versions.
+type denials struct {
+	log *slog.Logger // set before the first use
+
+	mu     sync.Mutex
+	counts map[string]int64
 }
 
-// grant replaces what is granted, request what is requested.
-func (p *policy) grant(c bundle.Capabilities) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.granted = c
+func newDenials() *denials {
+	return &denials{log: slog.New(slog.DiscardHandler), counts: map[string]int64{}}
 }
 
-func (p *policy) request(c bundle.Capabilities) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.requested = c
+func (d *denials) add(capability string) {
+	d.mu.Lock()
+	// Names come from the plugin: a bounded number of them is told apart.
+	if _, known := d.counts[capability]; !known && len(d.counts) >= 100 {
+		capability = "other"
+	}
+	d.counts[capability]++
+	count := d.counts[capability]
+	d.mu.Unlock()
+	if count&(count-1) == 0 { // the 1st, 2nd, 4th, 8th …
+		d.log.Warn("plugin was denied", "capability", capability, "times", count)
+	}
+}
+
+func (d *denials) all() map[string]int64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return maps.Clone(d.counts)
 }
 
 // asHost is ctx in the name of the host.

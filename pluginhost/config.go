@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/objecthost/objecthost/core"
 	"github.com/objecthost/objecthost/pluginhost/bundle"
 	"github.com/objecthost/objecthost/pluginhost/process"
 )
@@ -28,6 +29,9 @@ type Config struct {
 	// Dev runs plugins that are not signed or not in the lock file, and grants
 	// what they request. It is for the machines of their authors.
 	Dev bool
+	// Validator checks the configurations of plugins that are installed while
+	// the host runs; the kernel's. Nil checks none of them.
+	Validator core.ConfigValidator
 	// Env names further variables of the host's environment that plugins get,
 	// besides PATH, TZ, LANG, TMPDIR, SSL_CERT_FILE, SSL_CERT_DIR and those of
 	// proxies.

@@ -29,6 +29,7 @@ type guest interface {
 	// over one after the other.
 	handle(ctx context.Context, handler string) (session, error)
 	call(ctx context.Context, service, method string, payload json.RawMessage) (json.RawMessage, error)
+	runNode(ctx context.Context, step pluginsdk.NodeStep, inTransaction bool) (pluginsdk.NodeResult, error)
 	// serve answers a request at one of the plugin's own patterns. An error
 	// means that nothing was written yet.
 	serve(w http.ResponseWriter, r *http.Request, pattern, target string) error

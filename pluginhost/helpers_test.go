@@ -1,6 +1,7 @@
 package pluginhost_test
 
 import (
+	"bufio"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -21,6 +22,18 @@ func receiver(t testing.TB, bodies chan<- string) string {
 	}))
 	t.Cleanup(server.Close)
 	return server.URL
+}
+
+// readLines passes on the lines of a stream.
+func readLines(r io.Reader) <-chan string {
+	lines := make(chan string)
+	go func() {
+		defer close(lines)
+		for in := bufio.NewScanner(r); in.Scan(); {
+			lines <- in.Text()
+		}
+	}()
+	return lines
 }
 
 func kill(t testing.TB, pid int) {

@@ -3,7 +3,6 @@ package pluginhost
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"path/filepath"
 	"slices"
 	"sync/atomic"
@@ -23,8 +22,11 @@ type inProcess struct {
 	manager *Manager
 	guest   *pluginsdk.Guest
 	wiring  *wiring
-	api     *api
-	stopped atomic.Bool
+	denials *denials
+	// contract is the only one that it has.
+	contract *contract
+	api      *api
+	stopped  atomic.Bool
 }
 
 var (
@@ -43,38 +45,35 @@ func (m *Manager) InProcess(name string, p core.Plugin, grants bundle.Capabiliti
 	if err != nil {
 		return nil, err
 	}
-	log := slog.New(slog.DiscardHandler)
-	i := &inProcess{manager: m, guest: guest}
-	i.wiring = &wiring{
-		name: name, decl: guest.Declaration(), policy: newPolicy(log, grants, grants), log: log,
-		target: i.target, disabled: func() bool { return false },
-	}
+	i := &inProcess{manager: m, guest: guest, wiring: newWiring(m.board, name, guest.Manifest().ID), denials: newDenials()}
+	i.wiring.target, i.wiring.disabled = i.target, func() bool { return false }
+	i.contract = &contract{decl: guest.Declaration(), policy: &policy{requested: grants, granted: grants, denials: i.denials}}
 	return i, nil
 }
 
 // Manifest implements core.Plugin.
 func (i *inProcess) Manifest() core.Manifest {
 	m := i.guest.Manifest()
-	m.DependsOn = slices.Clone(m.DependsOn)
+	m.DependsOn, m.After = slices.Clone(m.DependsOn), append(slices.Clone(m.After), used...)
 	for _, id := range needed {
 		if !slices.Contains(m.DependsOn, id) {
 			m.DependsOn = append(m.DependsOn, id)
 		}
 	}
-	m.Contributes.Routes = i.wiring.routes()
+	m.Contributes.Routes = nil // the board sets them
 	return m
 }
 
 // Init ties the contributions to the host and initializes the plugin.
 func (i *inProcess) Init(ctx context.Context, host core.Context) error {
-	i.wiring.log, i.wiring.policy.log = host.Log(), host.Log()
+	i.wiring.log, i.denials.log = host.Log(), host.Log()
 	found, err := lookup(ctx, host, i.manager.db)
 	if err != nil {
 		return err
 	}
 	i.wiring.services = found
-	i.api = &api{services: found, name: i.wiring.name, policy: i.wiring.policy}
-	if err := i.wiring.install(host); err != nil {
+	i.api = &api{services: found, name: i.wiring.name, policy: i.contract.policy}
+	if err := i.manager.board.apply(ctx, i.wiring, i.contract); err != nil {
 		return err
 	}
 	return i.guest.Init(ctx, guestContext{host, i.api})
@@ -112,9 +111,9 @@ func (c guestContext) LookupService(ctx context.Context, name string) (any, erro
 }
 
 // target is the plugin itself, until it is stopped.
-func (i *inProcess) target() (guest, error) {
+func (i *inProcess) target(*contract) (guest, func(), error) {
 	if i.stopped.Load() {
-		return nil, &pluginsdk.Error{Code: pluginsdk.CodeUnavailable, Retryable: true, Message: "the plugin " + i.wiring.name + " was stopped"}
+		return nil, nil, &pluginsdk.Error{Code: pluginsdk.CodeUnavailable, Retryable: true, Message: "the plugin " + i.wiring.name + " was stopped"}
 	}
-	return local{i.guest}, nil
+	return local{i.guest}, func() {}, nil
 }

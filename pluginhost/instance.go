@@ -7,11 +7,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -48,6 +50,11 @@ type instance struct {
 	host    *hostServer
 	calls   atomic.Uint64
 	once    sync.Once
+
+	mu       sync.Mutex
+	users    int           // calls of the host that are under way
+	draining bool          // takes no more calls
+	idle     chan struct{} // closed when draining and without users
 }
 
 var _ running = (*instance)(nil)
@@ -73,7 +80,7 @@ func startInstance(ctx context.Context, spec instanceSpec) (_ *instance, err err
 	if err != nil {
 		return nil, err
 	}
-	i := &instance{name: m.Name, dir: dir}
+	i := &instance{name: m.Name, dir: dir, idle: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			i.destroy()
@@ -185,18 +192,34 @@ func agrees(m bundle.Manifest, says *pluginv1.Description) error {
 	if err := json.Unmarshal(says.Contributions, &declared); err != nil {
 		return &MismatchError{m.Name, "contributes", "", err.Error()}
 	}
-	want, err := json.Marshal(m.Contributes)
+	want, err := keysOf(m.Contributes)
 	if err != nil {
 		return err
 	}
-	got, err := json.Marshal(declared)
+	got, err := keysOf(declared)
 	if err != nil {
 		return err
 	}
-	if !bytes.Equal(want, got) {
-		return &MismatchError{m.Name, "contributes", string(want), string(got)}
+	for _, key := range slices.Sorted(maps.Keys(want)) {
+		if !bytes.Equal(want[key], got[key]) {
+			return &MismatchError{m.Name, "contributes." + key, string(want[key]), string(got[key])}
+		}
+		delete(got, key)
+	}
+	for _, key := range slices.Sorted(maps.Keys(got)) {
+		return &MismatchError{m.Name, "contributes." + key, "", string(got[key])}
 	}
 	return nil
+}
+
+// keysOf is a declaration by its keys, to find the one that differs.
+func keysOf(d pluginsdk.Declaration) (map[string]json.RawMessage, error) {
+	text, err := json.Marshal(d)
+	if err != nil {
+		return nil, err
+	}
+	keys := map[string]json.RawMessage{}
+	return keys, json.Unmarshal(text, &keys)
 }
 
 // StartError tells why a plugin did not start.
@@ -225,6 +248,15 @@ func (e *StartError) Unwrap() error { return e.Err }
 // explain adds what the process left to the error of a start.
 func (i *instance) explain(err error) error {
 	e := &StartError{Plugin: i.name, Noise: i.process.Noise(), Err: err}
+	if i.plugin == nil && !errors.Is(err, context.DeadlineExceeded) || pluginsdk.IsCode(err, pluginsdk.CodeUnavailable) {
+		// Its output or its connection has ended, the process itself follows.
+		timer := time.NewTimer(time.Second)
+		defer timer.Stop()
+		select {
+		case <-i.process.Done():
+		case <-timer.C:
+		}
+	}
 	select {
 	case <-i.process.Done():
 		e.Exit = i.process.ExitError()
@@ -261,8 +293,56 @@ func (i *instance) health(ctx context.Context) (string, error) {
 	return answer.GetProblem(), pluginsdk.FromStatus(err)
 }
 
+// acquire counts a call, unless the generation takes none any more. Every
+// successful acquire is followed by a release.
+func (i *instance) acquire() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.draining {
+		return false
+	}
+	i.users++
+	return true
+}
+
+func (i *instance) release() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.users--
+	if i.users == 0 && i.draining {
+		close(i.idle)
+	}
+}
+
+// refuse takes no more calls.
+func (i *instance) refuse() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.draining {
+		return
+	}
+	i.draining = true
+	if i.users == 0 {
+		close(i.idle)
+	}
+}
+
+// drain takes no more calls and waits up to grace for the end of those that are
+// under way.
+func (i *instance) drain(grace time.Duration) {
+	i.refuse()
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	select {
+	case <-i.idle:
+	case <-i.done():
+	case <-timer.C:
+	}
+}
+
 // stop is the ladder: the Stop call, SIGTERM, SIGKILL, each with its time.
 func (i *instance) stop(grace time.Duration) {
+	i.refuse()
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
 	// The call gets most of the time; its error says no more than that the

@@ -36,6 +36,8 @@ type pluginLog struct {
 	told    int64 // how many of dropped were reported
 	panics  strings.Builder
 	dying   bool
+	// followers get the lines that are kept, as long as they take them.
+	followers map[chan string]bool
 }
 
 func newPluginLog(log *slog.Logger) *pluginLog {
@@ -92,7 +94,45 @@ func (l *pluginLog) admit(text string) bool {
 		l.ring = slices.Delete(l.ring, 0, logRing/5)
 	}
 	l.ring = append(l.ring, clip(text, maxText))
+	for f := range l.followers {
+		select {
+		case f <- clip(text, maxText):
+		default:
+		}
+	}
 	return true
+}
+
+// follow calls line with the last n lines and with those that come.
+func (l *pluginLog) follow(ctx context.Context, n int, line func(string) error) error {
+	coming := make(chan string, logRing)
+	l.mu.Lock()
+	lines := slices.Clone(l.ring[max(0, len(l.ring)-n):])
+	if l.followers == nil {
+		l.followers = map[chan string]bool{}
+	}
+	l.followers[coming] = true
+	l.mu.Unlock()
+	defer func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.followers, coming)
+	}()
+	for _, text := range lines {
+		if err := line(text); err != nil {
+			return err
+		}
+	}
+	for {
+		select {
+		case text := <-coming:
+			if err := line(text); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return nil
+		}
+	}
 }
 
 // tail returns the last n lines, the panic of the last generation that died of

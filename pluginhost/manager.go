@@ -2,17 +2,20 @@ package pluginhost
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"path/filepath"
-	"strconv"
-	"time"
+	"slices"
+	"strings"
+	"sync"
 
 	"github.com/objecthost/objecthost/core"
 	"github.com/objecthost/objecthost/pluginhost/bundle"
 	"github.com/objecthost/objecthost/pluginhost/sqlstore"
+	"github.com/objecthost/objecthost/services/auth"
+	"github.com/objecthost/objecthost/services/data"
+	"github.com/objecthost/objecthost/services/messaging"
+	"github.com/objecthost/objecthost/services/realtime"
 	"github.com/objecthost/objecthost/storage"
 )
 
@@ -30,10 +33,17 @@ var ErrUnknownPlugin = errors.New("pluginhost: there is no such plugin")
 
 // Manager runs the plugins of a folder. It is safe for concurrent use.
 type Manager struct {
-	cfg      Config
-	db       *storage.DB
-	adapters []*adapter
-	byName   map[string]*adapter
+	cfg   Config
+	db    *storage.DB
+	board *board
+	host  core.Context // from Init on
+
+	changing sync.Mutex // one install, upgrade or uninstall at a time
+
+	mu       sync.Mutex
+	adapters []*adapter          // by name
+	booted   []*adapter          // those that the kernel has
+	defined  map[string][]string // objects by plugin id, also of those that are gone
 }
 
 // New reads the folder. Bundles that are broken or whose signature, lock or
@@ -62,16 +72,16 @@ func New(db *storage.DB, cfg Config) (*Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Manager{cfg: cfg, db: db, byName: map[string]*adapter{}}
+	m := &Manager{cfg: cfg, db: db, board: newBoard(), defined: map[string][]string{}}
 	for _, b := range bundles {
 		entry, locked := lock[b.Manifest.Name]
 		if !locked && cfg.Dev {
-			entry = bundle.Entry{Version: b.Manifest.Version, Digest: b.Digest, Enabled: true, Grants: b.Manifest.Capabilities}
+			entry = devEntry(b)
 		}
-		a := newAdapter(m, b, entry)
-		m.adapters = append(m.adapters, a)
-		m.byName[b.Manifest.Name] = a
+		m.add(newAdapter(m, b, entry))
+		m.note(b.Manifest.ID, b.Manifest.Contributes.Objects)
 	}
+	m.booted = slices.Clone(m.adapters)
 	return m, nil
 }
 
@@ -79,27 +89,48 @@ func New(db *storage.DB, cfg Config) (*Manager, error) {
 // given to the kernel.
 func (m *Manager) Plugins() []core.Plugin {
 	all := []core.Plugin{managerPlugin{m}}
-	for _, a := range m.adapters {
+	for _, a := range m.booted {
 		all = append(all, a)
 	}
 	return all
 }
 
+func (m *Manager) add(a *adapter) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.adapters = append(m.adapters, a)
+	slices.SortFunc(m.adapters, func(a, b *adapter) int { return strings.Compare(a.name, b.name) })
+}
+
+func (m *Manager) drop(a *adapter) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.adapters = slices.DeleteFunc(m.adapters, func(o *adapter) bool { return o == a })
+}
+
+func (m *Manager) all() []*adapter {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.adapters)
+}
+
 // Status lists the plugins by name.
 func (m *Manager) Status() []Status {
-	all := make([]Status, len(m.adapters))
-	for i, a := range m.adapters {
+	adapters := m.all()
+	all := make([]Status, len(adapters))
+	for i, a := range adapters {
 		all[i] = a.status()
 	}
 	return all
 }
 
 func (m *Manager) plugin(name string) (*adapter, error) {
-	a, ok := m.byName[name]
-	if !ok {
-		return nil, fmt.Errorf("%w: %s", ErrUnknownPlugin, name)
+	for _, a := range m.all() {
+		if a.name == name {
+			return a, nil
+		}
 	}
-	return a, nil
+	return nil, fmt.Errorf("%w: %s", ErrUnknownPlugin, name)
 }
 
 // Enable switches a plugin on, remembers it in the lock file, and waits until it
@@ -128,7 +159,7 @@ func (m *Manager) Disable(ctx context.Context, name string) error {
 	return a.disable(ctx)
 }
 
-// Restart stops a plugin and starts it again from its folder, also one that is
+// Restart stops a plugin and starts what is in its folder, also when it is
 // failed.
 func (m *Manager) Restart(ctx context.Context, name string) error {
 	a, err := m.plugin(name)
@@ -146,6 +177,17 @@ func (m *Manager) Logs(name string, n int) ([]string, error) {
 	}
 	lines, _, _, _ := a.logs.tail(n)
 	return lines, nil
+}
+
+// Follow calls line with the last n lines of a plugin's log and then with each
+// that comes, until line returns an error or ctx ends. Lines that come faster
+// than they are taken are left out.
+func (m *Manager) Follow(ctx context.Context, name string, n int, line func(string) error) error {
+	a, err := m.plugin(name)
+	if err != nil {
+		return err
+	}
+	return a.logs.follow(ctx, n, line)
 }
 
 // remember writes into the lock file whether a plugin is on. One that is not in
@@ -166,22 +208,19 @@ type managerPlugin struct{ *Manager }
 var (
 	_ core.Plugin  = managerPlugin{}
 	_ core.Starter = managerPlugin{}
+	_ core.Stopper = managerPlugin{}
 )
 
 // Manifest implements core.Plugin.
 func (p managerPlugin) Manifest() core.Manifest {
 	return core.Manifest{
 		ID: PluginID, Version: "1.0.0", Provides: []string{ServiceKey.Name()},
+		// It stops before what the plugins that it installed work with.
+		After:       append([]string{data.PluginID, realtime.PluginID, messaging.PluginID, auth.PluginID}, used...),
+		StopTimeout: p.cfg.StopGrace + 2*killTime,
 		Contributes: core.Contributions{
-			Permissions: []core.Permission{{Name: PermissionManage, Description: "See, start and stop plugins", Host: true}},
-			Routes: []core.Route{
-				{Method: "GET", Pattern: "/api/v1/system/plugins", Permission: PermissionManage, Summary: "List the plugins", Handler: http.HandlerFunc(p.list)},
-				{Method: "GET", Pattern: "/api/v1/system/plugins/{name}", Permission: PermissionManage, Summary: "Show a plugin", Handler: http.HandlerFunc(p.show)},
-				{Method: "GET", Pattern: "/api/v1/system/plugins/{name}/logs", Permission: PermissionManage, Summary: "Read the end of a plugin's log", Handler: http.HandlerFunc(p.log)},
-				{Method: "POST", Pattern: "/api/v1/system/plugins/{name}/enable", Permission: PermissionManage, Summary: "Switch a plugin on", Handler: p.do(p.Enable)},
-				{Method: "POST", Pattern: "/api/v1/system/plugins/{name}/disable", Permission: PermissionManage, Summary: "Switch a plugin off", Handler: p.do(p.Disable)},
-				{Method: "POST", Pattern: "/api/v1/system/plugins/{name}/restart", Permission: PermissionManage, Summary: "Start a plugin anew", Handler: p.do(p.Restart)},
-			},
+			Permissions: []core.Permission{{Name: PermissionManage, Description: "See, install, start, stop and remove plugins", Host: true}},
+			Routes:      p.routes(),
 		},
 	}
 }
@@ -191,74 +230,26 @@ func (p managerPlugin) Init(_ context.Context, host core.Context) error {
 	if err := p.cfg.sweep(); err != nil {
 		return err
 	}
+	p.host = host
 	return core.Provide(host, ServiceKey, p.Manager)
+}
+
+// Stop ends the plugins that were installed since the boot; the kernel has
+// stopped the others.
+func (p managerPlugin) Stop(ctx context.Context) error {
+	all := p.all()
+	errs := make([]error, len(all))
+	var stopping sync.WaitGroup
+	for i, a := range all {
+		if !slices.Contains(p.booted, a) {
+			stopping.Go(func() { errs[i] = a.Stop(ctx) })
+		}
+	}
+	stopping.Wait()
+	return errors.Join(errs...)
 }
 
 // Start migrates the tables.
 func (p managerPlugin) Start(ctx context.Context) error {
 	return p.db.Migrate(ctx, sqlstore.Migrations())
-}
-
-func (p managerPlugin) list(w http.ResponseWriter, _ *http.Request) { answer(w, p.Status()) }
-
-func (p managerPlugin) show(w http.ResponseWriter, r *http.Request) {
-	a, err := p.plugin(r.PathValue("name"))
-	if err != nil {
-		refuse(w, err)
-		return
-	}
-	answer(w, a.status())
-}
-
-func (p managerPlugin) log(w http.ResponseWriter, r *http.Request) {
-	n := 100
-	if raw := r.URL.Query().Get("lines"); raw != "" {
-		var err error
-		if n, err = strconv.Atoi(raw); err != nil || n < 1 || n > logRing {
-			answerError(w, http.StatusBadRequest, "INVALID_REQUEST", fmt.Sprintf("lines must be 1 to %d", logRing))
-			return
-		}
-	}
-	lines, err := p.Logs(r.PathValue("name"), n)
-	if err != nil {
-		refuse(w, err)
-		return
-	}
-	answer(w, lines)
-}
-
-func (p managerPlugin) do(action func(context.Context, string) error) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), time.Minute)
-		defer cancel()
-		if err := action(ctx, r.PathValue("name")); err != nil {
-			refuse(w, err)
-			return
-		}
-		p.show(w, r)
-	}
-}
-
-func refuse(w http.ResponseWriter, err error) {
-	if errors.Is(err, ErrUnknownPlugin) {
-		answerError(w, http.StatusNotFound, "RESOURCE_NOT_FOUND", "there is no such plugin")
-		return
-	}
-	answerError(w, http.StatusConflict, "PLUGIN_STATE", err.Error())
-}
-
-// answer writes a success of the wire protocol.
-func answer(w http.ResponseWriter, value any) {
-	writeJSON(w, http.StatusOK, map[string]any{"success": true, "data": value})
-}
-
-// answerError writes a refusal of the wire protocol.
-func answerError(w http.ResponseWriter, status int, code, message string) {
-	writeJSON(w, status, map[string]any{"success": false, "error": map[string]any{"code": code, "message": message}})
-}
-
-func writeJSON(w http.ResponseWriter, status int, value any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(value) // the caller has gone
 }

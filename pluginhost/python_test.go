@@ -48,7 +48,7 @@ func TestPython(t *testing.T) {
 		Contributes: says.Contributes,
 		Capabilities: bundle.Capabilities{
 			Objects: map[string]string{"crm_account": "read", "crm_task": "write"}, Events: []string{"data.record.created"},
-			Hooks: []string{"crm_account"}, Provides: []string{"welcome.score"}, Routes: true,
+			Hooks: []string{"crm_account"}, Provides: []string{"welcome.score"}, Nodes: []string{"welcome.*"}, Routes: true,
 		},
 	}, "plugin.py", "plugin_pb2.py"); err != nil {
 		t.Fatal(err)
@@ -73,6 +73,19 @@ func TestPython(t *testing.T) {
 	})
 	if status, body := h.Do(t, "GET", "/api/v1/plugins/welcome/greeting/Bob", nil); status != 200 || body != `{"success": true, "data": "Hello Bob"}` {
 		t.Errorf("route = %d %s", status, body)
+	}
+	const flow = `{"name":"greet","label":"Greet","type":"autolaunched","status":"active","variables":[{"name":"in","type":"text","isInput":true},{"name":"out","type":"text","isOutput":true}],
+		"errorHandling":{"strategy":"retry","maxRetries":3,"backoffMs":60000},
+		"nodes":[{"id":"start","type":"start"},{"id":"greet","type":"welcome.greeting","config":{"name":"Ada","language":"{in}"}},
+			{"id":"keep","type":"assignment","config":{"assignments":{"out":"{greet.text}"}}},{"id":"end","type":"end"}],
+		"edges":[{"id":"a","source":"start","target":"greet"},{"id":"b","source":"greet","target":"keep"},{"id":"c","source":"keep","target":"end"}]}`
+	if status, body := h.Do(t, "POST", "/api/v1/automation", json.RawMessage(flow)); status != 200 {
+		t.Fatalf("register a flow = %d %s", status, body)
+	}
+	for language, want := range map[string]string{"fr": `"out":"Bonjour Ada"`, "it": "LANGUAGE_UNKNOWN: no greeting in it"} {
+		if _, body := h.Do(t, "POST", "/api/v1/automation/greet/trigger", map[string]any{"params": map[string]any{"in": language}}); !strings.Contains(body, want) {
+			t.Errorf("a flow in %s = %s, want %s", language, body, want)
+		}
 	}
 	if !strings.Contains(h.Log(), "ready to welcome") {
 		t.Error("the plugin's log is not in the host's")

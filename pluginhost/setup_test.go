@@ -64,7 +64,7 @@ func grants() bundle.Capabilities {
 	return bundle.Capabilities{
 		Objects: map[string]string{"fix_account": "write", "fix_note": "write", "fix_read": "read"},
 		Events:  []string{"data.record.*"}, Hooks: []string{"fix_*"}, Egress: []string{"127.0.0.1"},
-		Provides: []string{"fixture.echo"}, Routes: true, KV: true,
+		Provides: []string{"fixture.*"}, Nodes: []string{"fixture.*"}, Routes: true, KV: true,
 	}
 }
 

@@ -19,14 +19,14 @@ const (
 
 // transitions are the states that may follow each state.
 var transitions = map[State][]State{
-	StateInstalled: {StateVerified, StateStarting, StateBackoff, StateFailed, StateDisabled},
+	StateInstalled: {StateVerified, StateBackoff, StateFailed, StateDisabled},
 	StateVerified:  {StateStarting, StateBackoff, StateFailed, StateDisabled},
-	StateStarting:  {StateVerified, StateReady, StateBackoff, StateFailed, StateDisabled},
+	StateStarting:  {StateReady, StateBackoff, StateFailed, StateDisabled},
 	StateReady:     {StateDegraded, StateBackoff, StateFailed, StateDisabled},
 	StateDegraded:  {StateReady, StateBackoff, StateFailed, StateDisabled},
-	StateBackoff:   {StateStarting, StateDisabled},
-	StateFailed:    {StateStarting, StateDisabled},
-	StateDisabled:  {StateStarting},
+	StateBackoff:   {StateVerified, StateFailed, StateDisabled},
+	StateFailed:    {StateVerified, StateBackoff, StateDisabled},
+	StateDisabled:  {StateVerified, StateBackoff, StateFailed},
 }
 
 // Status is a plugin as an operator sees it.
@@ -64,8 +64,8 @@ type Status struct {
 // know for packages: installed, disabled, or error for one that has failed. It
 // does not know plugins in the host's own process.
 func (m *Manager) PackageStatus(id string) (status string, known bool) {
-	for _, a := range m.adapters {
-		if a.bundle.Manifest.ID != id {
+	for _, a := range m.all() {
+		if a.id != id {
 			continue
 		}
 		switch a.status().State {

@@ -57,22 +57,102 @@ type supervisor struct {
 	reason     string
 	next       time.Time
 	since      time.Time
-	generation int
+	generation int // of what runs
+	counter    int // of generations
 	restarts   int
 	current    running
+	adoption   *adoption     // one that waits
+	swap       chan struct{} // tells run of it
+	closed     bool          // shut down: nothing begins any more
 	settled    chan struct{} // closed when the first attempt has ended
 	cancel     context.CancelFunc
 	ended      chan struct{} // closed when run has returned; nil before
 }
 
 func newSupervisor(cfg supervisorConfig) *supervisor {
-	return &supervisor{cfg: cfg, state: StateInstalled, settled: make(chan struct{})}
+	return &supervisor{cfg: cfg, state: StateInstalled, settled: make(chan struct{}), swap: make(chan struct{}, 1)}
+}
+
+// adoption is a generation that was started elsewhere and takes over.
+type adoption struct {
+	next       running
+	generation int
+	taken      chan running // gets the one before, or nil
+}
+
+// number counts a generation that is about to be started.
+func (s *supervisor) number() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.counter++
+	return s.counter
+}
+
+// adopt makes next, which runs already, the generation that is kept running,
+// and returns the one before, which is the caller's to end; nil when none ran.
+// When the supervisor was shut down it returns next itself. It waits for a start
+// that is under way.
+func (s *supervisor) adopt(next running, generation int) (old running) {
+	a := &adoption{next, generation, make(chan running, 1)}
+	for {
+		s.mu.Lock()
+		if s.closed {
+			s.adoption = nil
+			s.mu.Unlock()
+			return next
+		}
+		s.adoption = a
+		s.mu.Unlock()
+		select {
+		case s.swap <- struct{}{}:
+		default:
+		}
+		s.start()
+		s.mu.Lock()
+		ended := s.ended
+		s.mu.Unlock()
+		select {
+		case old := <-a.taken:
+			return old
+		case <-ended: // it failed for good, or was shut down, a moment ago
+		}
+		select {
+		case old := <-a.taken:
+			return old
+		default:
+		}
+	}
+}
+
+// take takes over what waits to be adopted in the place of old, if anything.
+func (s *supervisor) take(old running) (next running) {
+	s.mu.Lock()
+	a := s.adoption
+	if a == nil {
+		s.mu.Unlock()
+		return nil
+	}
+	s.adoption, s.current, s.generation, s.since = nil, a.next, a.generation, time.Time{}
+	s.mu.Unlock()
+	a.taken <- old
+	return a.next
+}
+
+// shutDown is stop for good.
+func (s *supervisor) shutDown(ctx context.Context) error {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	return s.stop(ctx)
 }
 
 // set moves to a state. A transition that the table does not know is a bug.
 func (s *supervisor) set(state State, reason string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if state == StateReady && s.since.IsZero() {
+		s.since = time.Now()
+	}
 	if s.state == state {
 		s.reason = reason
 		return
@@ -82,9 +162,6 @@ func (s *supervisor) set(state State, reason string) {
 	}
 	s.cfg.log.Info("plugin state", "from", s.state, "to", state, "reason", reason)
 	s.state, s.reason = state, reason
-	if state == StateReady && s.since.IsZero() {
-		s.since = time.Now()
-	}
 	if state != StateBackoff {
 		s.next = time.Time{}
 	}
@@ -98,6 +175,9 @@ func (s *supervisor) set(state State, reason string) {
 func (s *supervisor) start() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
 	if s.ended != nil {
 		select {
 		case <-s.ended:
@@ -169,34 +249,33 @@ func (s *supervisor) run(ctx context.Context, ended chan struct{}, settle func()
 		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
+		case <-s.swap:
 		case <-ctx.Done():
-			timer.Stop()
 		}
+		timer.Stop()
 	}
 }
 
 // generate starts one generation and watches it to its end. It returns how long
 // the plugin was ready and why it is no more.
 func (s *supervisor) generate(ctx context.Context, settle func()) (up time.Duration, err error) {
-	s.set(StateStarting, "")
-	s.mu.Lock()
-	s.generation++
-	generation := s.generation
-	s.mu.Unlock()
-	startCtx, cancel := context.WithTimeout(ctx, s.cfg.startTimeout)
-	r, err := s.cfg.launch(startCtx, generation, func(state State) { s.set(state, "") })
-	cancel()
-	if err != nil {
-		return 0, err
+	r := s.take(nil)
+	if r != nil {
+		s.set(StateVerified, "")
+		s.set(StateStarting, "")
+	} else {
+		if r, err = s.launchNext(ctx); err != nil {
+			return 0, err
+		}
 	}
-	s.mu.Lock()
-	s.current = r
-	s.mu.Unlock()
 	began := time.Now()
 	s.set(StateReady, "")
 	settle()
-	err = s.watch(ctx, r)
+	r, err = s.watch(ctx, r)
 	up = time.Since(began)
+	if ctx.Err() == nil {
+		s.set(StateBackoff, err.Error()) // its end takes a while
+	}
 	s.mu.Lock()
 	s.current = nil
 	s.mu.Unlock()
@@ -204,17 +283,42 @@ func (s *supervisor) generate(ctx context.Context, settle func()) (up time.Durat
 	return up, err
 }
 
-// watch returns when the plugin has ended, does not answer, or ctx has ended.
-func (s *supervisor) watch(ctx context.Context, r running) error {
+// launchNext starts a generation.
+func (s *supervisor) launchNext(ctx context.Context) (running, error) {
+	generation := s.number()
+	s.mu.Lock()
+	s.generation = generation
+	s.mu.Unlock()
+	startCtx, cancel := context.WithTimeout(ctx, s.cfg.startTimeout)
+	defer cancel()
+	r, err := s.cfg.launch(startCtx, generation, func(state State) { s.set(state, "") })
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.current = r
+	return r, nil
+}
+
+// watch returns when the plugin has ended, does not answer, or ctx has ended,
+// and which generation that is about: another may have taken over meanwhile.
+func (s *supervisor) watch(ctx context.Context, r running) (running, error) {
 	ticker := time.NewTicker(s.cfg.healthInterval)
 	defer ticker.Stop()
 	missed := 0
 	for {
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return r, ctx.Err()
+		case <-s.swap:
+			if next := s.take(r); next != nil {
+				r, missed = next, 0
+				s.set(StateReady, "")
+			}
+			continue
 		case <-r.done():
-			return r.fault()
+			return r, r.fault()
 		case <-ticker.C:
 		}
 		checkCtx, cancel := context.WithTimeout(ctx, s.cfg.healthTimeout)
@@ -225,10 +329,10 @@ func (s *supervisor) watch(ctx context.Context, r running) error {
 			if missed++; missed >= s.cfg.healthFailures {
 				select {
 				case <-r.done():
-					return r.fault()
+					return r, r.fault()
 				default:
 				}
-				return fmt.Errorf("pluginhost: plugin %s does not answer: %w", s.cfg.name, err)
+				return r, fmt.Errorf("pluginhost: plugin %s does not answer: %w", s.cfg.name, err)
 			}
 		case problem != "":
 			missed = 0

@@ -66,7 +66,9 @@ type stage struct {
 	fail error
 }
 
-func (s *stage) launch(context.Context, int, func(State)) (running, error) {
+func (s *stage) launch(_ context.Context, _ int, step func(State)) (running, error) {
+	step(StateVerified)
+	step(StateStarting)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.fail != nil {
@@ -183,6 +185,70 @@ func TestSupervisorDoesNotRepeatWhatCannotSucceed(t *testing.T) {
 		synctest.Wait()
 		if st := states(sup); st.State != StateFailed || st.Generation != 1 || st.Reason != "tampered" {
 			t.Errorf("status = %+v", st)
+		}
+	})
+}
+
+// TestAdopt: a generation that was started elsewhere takes over from whatever
+// there is, and is kept running like any other.
+func TestAdopt(t *testing.T) {
+	waiting := func(s *supervisor, next *fake) <-chan running {
+		old := make(chan running, 1)
+		number := s.number()
+		go func() { old <- s.adopt(next, number) }()
+		return old
+	}
+	synctest.Test(t, func(t *testing.T) {
+		var s stage
+		sup := s.supervisor()
+		newFake := func() *fake { return &fake{ended: make(chan struct{}), err: errors.New("fell over")} }
+		check := func(when string, state State, generation int) {
+			t.Helper()
+			synctest.Wait()
+			if st := states(sup); st.State != state || st.Generation != generation {
+				t.Errorf("%s: %+v, want %s of generation %d", when, st, state, generation)
+			}
+		}
+		first := newFake() // nothing runs
+		if old := <-waiting(sup, first); old != nil {
+			t.Errorf("before was %v", old)
+		}
+		check("adopted", StateReady, 1)
+		second := newFake()
+		if old := <-waiting(sup, second); old != first || first.stops.Load() != 0 {
+			t.Errorf("before was %v, stopped %d times", old, first.stops.Load())
+		}
+		check("in the place of another", StateReady, 2)
+		close(second.ended) // it is watched, and started again in its turn
+		check("after its end", StateBackoff, 2)
+		third := newFake() // without waiting for the retry
+		if old := <-waiting(sup, third); old != nil {
+			t.Errorf("before was %v", old)
+		}
+		check("in backoff", StateReady, 3)
+		s.fail = permanentError{errors.New("tampered")}
+		close(third.ended)
+		time.Sleep(10 * time.Second)
+		check("failed for good", StateFailed, 4)
+		fourth := newFake()
+		if old := <-waiting(sup, fourth); old != nil {
+			t.Errorf("before was %v", old)
+		}
+		check("after a failure for good", StateReady, 5)
+		if err := sup.shutDown(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		check("shut down", StateDisabled, 5)
+		fifth := newFake()
+		if old := <-waiting(sup, fifth); old != fifth {
+			t.Errorf("after the end: %v, want the same back", old)
+		}
+		sup.start()
+		check("started after the end", StateDisabled, 5)
+		for i, f := range []*fake{second, third, fourth} {
+			if f.stops.Load() != 1 {
+				t.Errorf("generation %d was stopped %d times", i+2, f.stops.Load())
+			}
 		}
 	})
 }

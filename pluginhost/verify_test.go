@@ -13,26 +13,39 @@ import (
 	"github.com/objecthost/objecthost/pluginhost/hosttest"
 )
 
+// sign signs a bundle in the name of the key k.
+func sign(t *testing.T, path string, key ed25519.PrivateKey) *bundle.Bundle {
+	t.Helper()
+	b, err := bundle.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Sign("k", key); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// trust makes the signatures of the key k count.
+func trust(t *testing.T, dir string, key ed25519.PublicKey) {
+	t.Helper()
+	if err := os.MkdirAll(pluginhost.TrustDir(dir), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(pluginhost.TrustDir(dir), "k.pub"), []byte(base64.StdEncoding.EncodeToString(key)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // install signs the fixture's bundle, trusts the key and locks it.
-func install(t *testing.T, dir string) *bundle.Bundle {
+func install(t *testing.T, dir string) (*bundle.Bundle, ed25519.PrivateKey) {
 	t.Helper()
 	public, private, err := ed25519.GenerateKey(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := bundle.Open(filepath.Join(dir, "fixture"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := b.Sign("k", private); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.MkdirAll(pluginhost.TrustDir(dir), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(pluginhost.TrustDir(dir), "k.pub"), []byte(base64.StdEncoding.EncodeToString(public)), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	b := sign(t, filepath.Join(dir, "fixture"), private)
+	trust(t, dir, public)
 	err = bundle.UpdateLock(dir, func(l bundle.Lock) error {
 		l["fixture"] = bundle.Entry{Version: "1.0.0", Digest: b.Digest, KeyID: "k", Enabled: true, Grants: grants()}
 		return nil
@@ -40,7 +53,7 @@ func install(t *testing.T, dir string) *bundle.Bundle {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return b
+	return b, private
 }
 
 func TestOnlyWhatWasSignedRuns(t *testing.T) {
@@ -140,44 +153,6 @@ func TestManifestMustAgree(t *testing.T) {
 		}
 	})
 	if s := wantState(t, h, pluginhost.StateFailed); !strings.Contains(s.Reason, "contributes") {
-		t.Errorf("reason = %q", s.Reason)
-	}
-}
-
-// TestUpgradeInPlace: a new version with the same contributions runs after a
-// restart of the plugin, one with others after a restart of the host.
-func TestUpgradeInPlace(t *testing.T) {
-	var dir string
-	h := start(t, "", func(c *hosttest.Config) {
-		c.Strict, dir = true, c.Dir
-		install(t, c.Dir)
-	})
-	wantState(t, h, pluginhost.StateReady)
-	rewrite := func(change func(*bundle.Manifest)) {
-		t.Helper()
-		b, err := bundle.Open(filepath.Join(dir, "fixture"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		m := b.Manifest
-		change(&m)
-		if _, err := bundle.Write(b.Dir, m, "plugin"); err != nil {
-			t.Fatal(err)
-		}
-		install(t, dir)
-	}
-	rewrite(func(m *bundle.Manifest) { m.Capabilities.KV = false })
-	if err := h.Manager.Restart(t.Context(), "fixture"); err != nil {
-		t.Fatal(err)
-	}
-	if s := wantState(t, h, pluginhost.StateReady); s.Generation != 2 {
-		t.Errorf("status = %+v", s)
-	}
-	rewrite(func(m *bundle.Manifest) { m.Contributes.Services = nil })
-	if err := h.Manager.Restart(t.Context(), "fixture"); err != nil {
-		t.Fatal(err)
-	}
-	if s := wantState(t, h, pluginhost.StateFailed); !strings.Contains(s.Reason, "restart the host") {
 		t.Errorf("reason = %q", s.Reason)
 	}
 }

@@ -24,6 +24,7 @@ type Contributions struct {
 	Before   []BeforeHook
 	After    []AfterHook
 	Services []Service
+	Nodes    []FlowNode
 }
 
 // EventHandler handles events durably: every event that was committed since the
@@ -156,7 +157,7 @@ func (c Contributions) validate() error {
 		}
 		names[s.Name] = true
 	}
-	return nil
+	return validNodes(c.Nodes)
 }
 
 func validHook(kind, object string, operations []string, deadline time.Duration, missing bool) error {

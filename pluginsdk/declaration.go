@@ -25,6 +25,7 @@ type Declaration struct {
 	Before       []HookDeclaration     `json:"before,omitempty"`
 	After        []HookDeclaration     `json:"after,omitempty"`
 	Services     []string              `json:"services,omitempty"`
+	Nodes        []NodeDeclaration     `json:"nodes,omitempty"`
 }
 
 // RouteDeclaration is a [core.Route]; the pattern is relative to the plugin's
@@ -84,6 +85,9 @@ func declare(m core.Manifest, c Contributions) Declaration {
 	}
 	for _, s := range c.Services {
 		d.Services = append(d.Services, s.Name)
+	}
+	for _, n := range c.Nodes {
+		d.Nodes = append(d.Nodes, n.declare())
 	}
 	return d
 }

@@ -13,11 +13,12 @@
 //	}
 //
 // What it adds to the host it declares: objects, routes and permissions in its
-// manifest, and handlers of events and of record writes, and named services by
-// implementing [Contributor].
+// manifest, and handlers of events and of record writes, kinds of flow nodes and
+// named services by implementing [Contributor].
 //
 //	events ──► EventHandler   at least once, in batches, in the order of each record's writes
 //	write  ──► BeforeHook ──► validation ──► transaction ──► AfterHook
+//	flow   ──► FlowNode       a kind of node, by its type
 //	HTTP   ──► core.Route     under /api/v1/plugins/<name>, behind the host's sign-in
 //
 // # What an author has to know

@@ -25,6 +25,7 @@ type Guest struct {
 	before      map[string]BeforeHook
 	after       map[string]AfterHook
 	services    map[string]Service
+	nodes       map[string]FlowNode
 	mux         *http.ServeMux
 
 	stop    sync.Once
@@ -36,7 +37,7 @@ func NewGuest(p core.Plugin) (g *Guest, err error) {
 	defer recovered(&err)
 	g = &Guest{
 		plugin: p, manifest: p.Manifest(), events: map[string]EventHandler{}, before: map[string]BeforeHook{},
-		after: map[string]AfterHook{}, services: map[string]Service{},
+		after: map[string]AfterHook{}, services: map[string]Service{}, nodes: map[string]FlowNode{},
 	}
 	if err := errors.Join(core.ValidateManifest(g.manifest)...); err != nil {
 		return nil, err
@@ -65,6 +66,9 @@ func NewGuest(p core.Plugin) (g *Guest, err error) {
 	}
 	for _, s := range c.Services {
 		g.services[s.Name] = s
+	}
+	for _, n := range c.Nodes {
+		g.nodes[n.Type] = n
 	}
 	g.mux = muxOf(g.manifest.Contributes.Routes)
 	g.declaration = declare(g.manifest, c)

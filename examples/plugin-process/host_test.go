@@ -17,7 +17,7 @@ import (
 
 var capabilities = bundle.Capabilities{
 	Objects: map[string]string{crm.Account: "read"}, Events: []string{"data.record.created"}, Hooks: []string{crm.Account},
-	Egress: []string{"127.0.0.1"}, Provides: []string{"crm.score"}, Routes: true,
+	Egress: []string{"127.0.0.1"}, Provides: []string{"crm.score"}, Nodes: []string{"crm.segment"}, Routes: true,
 }
 
 // TestInAHost runs the plugin in a real host, in a process of its own and in
@@ -60,6 +60,17 @@ func TestInAHost(t *testing.T) {
 			}
 			if got := <-told; !strings.Contains(got, `"ada@example.com"`) {
 				t.Errorf("told = %s", got)
+			}
+			const flow = `{"name":"sort","label":"Sort","type":"autolaunched","status":"active","variables":[{"name":"email","type":"text","isInput":true},{"name":"segment","type":"text","isOutput":true}],
+				"nodes":[{"id":"start","type":"start"},{"id":"sort","type":"crm.segment","config":{"email":"{email}"}},
+					{"id":"keep","type":"assignment","config":{"assignments":{"segment":"{sort.segment}"}}},{"id":"end","type":"end"}],
+				"edges":[{"id":"a","source":"start","target":"sort"},{"id":"b","source":"sort","target":"keep"},{"id":"c","source":"keep","target":"end"}]}`
+			if status, body := h.Do(t, "POST", "/api/v1/automation", json.RawMessage(flow)); status != 200 {
+				t.Fatalf("register a flow = %d %s", status, body)
+			}
+			status, body = h.Do(t, "POST", "/api/v1/automation/sort/trigger", map[string]any{"params": map[string]any{"email": "eve@gmail.com"}})
+			if status != 200 || !strings.Contains(body, `"segment":"private"`) {
+				t.Errorf("a flow with the plugin's node = %d %s", status, body)
 			}
 			if status, body := h.Do(t, "GET", "/api/v1/plugins/crm/accounts/count", nil); status != 200 || body != `{"success":true,"data":1}` {
 				t.Errorf("count = %d %s", status, body)

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 """A plugin in Python: it welcomes new accounts by a task, checks their names
-and serves a route and a service. See README.md.
+and serves a route, a service and a kind of flow node. See README.md.
 
 Only grpcio and protobuf are needed. ``plugin_pb2.py`` is made of the protocol,
 pluginsdk/proto/v1/plugin.proto; the services have no generated code, a table of
@@ -30,8 +30,26 @@ DESCRIPTION = {
         "events": [{"name": "welcome", "object": "crm_account", "types": ["data.record.created"], "batch": 50}],
         "before": [{"object": "crm_account", "operations": ["create", "update"], "deadlineMs": 2000, "onError": "fail_closed"}],
         "services": ["welcome.score"],
+        "nodes": [
+            {
+                "type": "welcome.greeting",
+                "name": "Write a greeting",
+                "description": "Greets somebody in a language: en, de or fr.",
+                "category": "welcome",
+                "configSchema": {
+                    "type": "object",
+                    "required": ["name"],
+                    "properties": {"name": {"type": "string"}, "language": {"type": "string"}},
+                },
+                "pure": True,
+                "deadlineMs": 5000,
+            }
+        ],
     },
 }
+
+
+GREETINGS = {"en": "Hello", "de": "Hallo", "fr": "Bonjour"}
 
 
 class JSONLines(logging.Formatter):
@@ -136,12 +154,22 @@ class Plugin:
         return pb.ServiceAnswer(payload=json.dumps({"score": len(account.get("name", ""))}).encode())
 
 
+    def RunNode(self, request, context):
+        config = json.loads(request.config or b"{}")
+        language = config.get("language", "en")
+        if language not in GREETINGS:  # trying again would not help
+            return pb.NodeResult(error=pb.Error(code="LANGUAGE_UNKNOWN", message=f"no greeting in {language}", field="language"))
+        text = GREETINGS[language] + " " + config["name"]
+        return pb.NodeResult(output=json.dumps({"text": text}).encode())
+
+
 def handlers(plugin):
     """The table of the service's methods."""
     encode = lambda message: message.SerializeToString()
     unary = {
         "Describe": pb.DescribeRequest, "Init": pb.InitRequest, "Start": pb.StartRequest, "Stop": pb.StopRequest,
         "Health": pb.HealthRequest, "BeforeWrite": pb.WriteCall, "AfterWrite": pb.WriteCall, "Call": pb.ServiceCall,
+        "RunNode": pb.NodeCall,
     }
     streams = {"HandleEvents": pb.EventBatch, "ServeHTTP": pb.HTTPRequest}
     table = {n: grpc.unary_unary_rpc_method_handler(getattr(plugin, n), t.FromString, encode) for n, t in unary.items()}

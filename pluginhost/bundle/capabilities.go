@@ -32,6 +32,8 @@ type Capabilities struct {
 	Services []string `json:"services,omitempty"`
 	// Provides are the services that it may offer.
 	Provides []string `json:"provides,omitempty"`
+	// Nodes are the types of flow nodes that it may offer.
+	Nodes []string `json:"nodes,omitempty"`
 	// Routes admits HTTP routes, KV the key-value storage.
 	Routes bool `json:"routes,omitempty"`
 	KV     bool `json:"kv,omitempty"`
@@ -83,6 +85,9 @@ func (c Capabilities) CanCall(service string) bool { return matchAny(c.Services,
 // CanProvide reports whether the service may be offered.
 func (c Capabilities) CanProvide(service string) bool { return matchAny(c.Provides, service) }
 
+// CanRun reports whether the type of flow nodes may be offered.
+func (c Capabilities) CanRun(node string) bool { return matchAny(c.Nodes, node) }
+
 func matchAny(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool { return match(p, name) })
 }
@@ -101,7 +106,8 @@ func matchObject(pattern, object string) bool {
 	return match(pattern, object)
 }
 
-func (c Capabilities) validate() error {
+// Validate returns the first thing that is wrong.
+func (c Capabilities) Validate() error {
 	for object, access := range c.Objects {
 		if access != AccessRead && access != AccessWrite {
 			return fmt.Errorf("capabilities.objects.%s: %q is neither read nor write", object, access)

@@ -27,6 +27,9 @@ type Entry struct {
 	KeyID   string       `json:"keyId,omitempty"`
 	Enabled bool         `json:"enabled"`
 	Grants  Capabilities `json:"grants"`
+	// Config is the plugin's configuration, for one that was configured when it
+	// was installed and not in the host's own settings.
+	Config json.RawMessage `json:"config,omitempty"`
 	// GrantedBy and GrantedAt tell whose decision it was.
 	GrantedBy string    `json:"grantedBy,omitempty"`
 	GrantedAt time.Time `json:"grantedAt,omitzero"`
@@ -46,7 +49,7 @@ func LoadLock(dir string) (Lock, error) {
 		return nil, fmt.Errorf("bundle: %s: %w", filepath.Join(dir, LockFile), err)
 	}
 	for name, e := range lock {
-		if err := e.Grants.validate(); err != nil {
+		if err := e.Grants.Validate(); err != nil {
 			return nil, fmt.Errorf("bundle: %s: %s: %w", filepath.Join(dir, LockFile), name, err)
 		}
 	}

@@ -166,7 +166,7 @@ func (m Manifest) validate() error {
 			return fmt.Errorf("executables.%s: %q is not under files", platform, e.Path)
 		}
 	}
-	if err := m.Capabilities.validate(); err != nil {
+	if err := m.Capabilities.Validate(); err != nil {
 		return err
 	}
 	return errors.Join(core.ValidateManifest(m.Core())...)
@@ -182,6 +182,13 @@ func (m Manifest) Core() core.Manifest {
 			Objects: m.Contributes.Objects, Permissions: m.Contributes.Permissions, Navigation: m.Contributes.Navigation,
 		},
 	}
+}
+
+// RunsOn returns a *[PlatformError] unless there is an executable for the
+// platform.
+func (m Manifest) RunsOn(platform string) error {
+	_, err := m.executable(platform)
+	return err
 }
 
 // executable finds what is run on a platform.

@@ -1,5 +1,6 @@
 // Package hosttest runs a real host for the tests of plugins: data service,
-// event log, outbox, sign-in, HTTP server and plugin host, on one database.
+// event log, outbox, flows, sign-in, HTTP server and plugin host, on one
+// database.
 //
 //	dir := t.TempDir()
 //	hosttest.Build(t, dir, hosttest.Plugin{Name: "crm", Package: "../cmd/crm", Capabilities: …})
@@ -29,6 +30,7 @@ import (
 	"github.com/objecthost/objecthost/pluginsdk"
 	"github.com/objecthost/objecthost/services/auth"
 	authstore "github.com/objecthost/objecthost/services/auth/sqlstore"
+	"github.com/objecthost/objecthost/services/automation"
 	"github.com/objecthost/objecthost/services/data"
 	"github.com/objecthost/objecthost/services/messaging"
 	messagingstore "github.com/objecthost/objecthost/services/messaging/sqlstore"
@@ -165,6 +167,7 @@ func (h *Host) compose(cfg Config, logger *slog.Logger) (*core.Kernel, *rest.Plu
 	plugins := []core.Plugin{
 		realtime.NewPlugin(h.Events), messaging.NewPlugin(h.Outbox, access), data.NewPlugin(h.Engine, cfg.Objects...), server,
 		auth.NewPlugin(access, func(_ context.Context, key auth.NewKey) { h.Key = key.Secret }),
+		automation.NewPlugin(h.DB, automation.Config{Sealer: keys, Logger: logger, Exclusive: h.DB.Dialect() == storage.SQLite}),
 	}
 	plugins = append(plugins, h.Manager.Plugins()...)
 	if cfg.InProcess != nil {
@@ -246,7 +249,10 @@ type Plugin struct {
 	// taken instead: a program that was built already.
 	Package, Binary string
 	// Args are given to the program when it is run.
-	Args         []string
+	Args []string
+	// Files are further files of the bundle, by name. The program runs in a
+	// folder with them.
+	Files        map[string][]byte
 	Capabilities bundle.Capabilities
 }
 
@@ -270,7 +276,16 @@ func Build(t testing.TB, dir string, p Plugin) *bundle.Bundle {
 	} else {
 		Compile(t, p.Package, binary)
 	}
-	out, err := exec.CommandContext(t.Context(), firstOf(p.Binary, binary), "describe").Output()
+	files := []string{"plugin"}
+	for name, text := range p.Files {
+		files = append(files, name)
+		if err := os.WriteFile(filepath.Join(home, name), text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	describe := exec.CommandContext(t.Context(), firstOf(p.Binary, binary), "describe")
+	describe.Dir = home
+	out, err := describe.Output()
 	if err != nil {
 		t.Fatalf("describe: %v", err)
 	}
@@ -282,7 +297,7 @@ func Build(t testing.TB, dir string, p Plugin) *bundle.Bundle {
 		Name: p.Name, ID: says.ID, Version: says.Version, Protocol: pluginsdk.ProtocolVersion,
 		Executables:  map[string]bundle.Executable{"any": {Path: "plugin", Args: p.Args}},
 		Capabilities: p.Capabilities, Contributes: says.Contributes,
-	}, "plugin")
+	}, files...)
 	if err != nil {
 		t.Fatal(err)
 	}

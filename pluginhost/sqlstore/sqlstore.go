@@ -175,3 +175,21 @@ func (s *Store) Release(ctx context.Context, plugin, handler, owner string) erro
 	_, err := s.db.Write(ctx).ExecContext(ctx, s.bind("DELETE FROM sys_plugin_handler WHERE plugin = ? AND handler = ? AND owner = ?"), plugin, handler, owner)
 	return err
 }
+
+// Forget removes what waits for a handler, and its lease.
+func (s *Store) Forget(ctx context.Context, plugin, handler string) error {
+	return s.db.InTx(ctx, func(ctx context.Context) error {
+		for _, table := range []string{"sys_plugin_inbox", "sys_plugin_handler"} {
+			if _, err := s.db.Write(ctx).ExecContext(ctx, s.bind("DELETE FROM "+table+" WHERE plugin = ? AND handler = ?"), plugin, handler); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Clear removes all values of a plugin.
+func (s *Store) Clear(ctx context.Context, plugin string) error {
+	_, err := s.db.Write(ctx).ExecContext(ctx, s.bind("DELETE FROM sys_plugin_value WHERE plugin = ?"), plugin)
+	return err
+}

@@ -78,6 +78,11 @@ func (h *Harness) Call(service, method string, payload json.RawMessage) (json.Ra
 	return h.guest.Call(h.t.Context(), service, method, payload)
 }
 
+// RunNode executes a node of one of the plugin's types.
+func (h *Harness) RunNode(step pluginsdk.NodeStep) (pluginsdk.NodeResult, error) {
+	return h.guest.RunNode(h.t.Context(), step)
+}
+
 // Do sends a request to the plugin's routes in the name of a principal.
 func (h *Harness) Do(as identity.Principal, r *http.Request) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()

@@ -55,6 +55,13 @@ func (s *sample) Contributions() pluginsdk.Contributions {
 			}
 			return nil
 		}}},
+		Nodes: []pluginsdk.FlowNode{{Type: "sample.double", Pure: true, Run: func(_ context.Context, s pluginsdk.NodeStep) (pluginsdk.NodeResult, error) {
+			n, ok := s.Config["n"].(json.Number)
+			if !ok {
+				return pluginsdk.NodeResult{}, &pluginsdk.Error{Code: "NO_NUMBER", Message: "n is no number"}
+			}
+			return pluginsdk.NodeResult{Output: pluginsdk.Record{"text": n.String() + n.String()}}, nil
+		}}},
 		Services: []pluginsdk.Service{{Name: "sample.echo", Call: func(_ context.Context, _ string, p json.RawMessage) (json.RawMessage, error) { return p, nil }}},
 	}
 }
@@ -86,6 +93,15 @@ func TestHarnessRunsAPlugin(t *testing.T) {
 		}
 		if answer, err := h.Call("sample.echo", "any", json.RawMessage(`{"a":1.50}`)); string(answer) != `{"a":1.50}` || err != nil {
 			t.Errorf("service = %s, %v", answer, err)
+		}
+		if r, err := h.RunNode(pluginsdk.NodeStep{Type: "sample.double", Config: pluginsdk.Record{"n": json.Number("7")}}); r.Output["text"] != "77" || err != nil {
+			t.Errorf("node = %v, %v", r, err)
+		}
+		if _, err := h.RunNode(pluginsdk.NodeStep{Type: "sample.double"}); !pluginsdk.IsCode(err, "NO_NUMBER") {
+			t.Errorf("a node that fails = %v", err)
+		}
+		if _, err := h.RunNode(pluginsdk.NodeStep{Type: "sample.other"}); !pluginsdk.IsCode(err, pluginsdk.CodeInvalid) {
+			t.Errorf("an unknown node = %v", err)
 		}
 		w := h.Do(identity.Principal{UserID: "u1"}, httptest.NewRequest("GET", "/hello/Ada", nil))
 		if w.Code != 200 || w.Body.String() != "Ada u1" {

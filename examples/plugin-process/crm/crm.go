@@ -1,6 +1,6 @@
 // Package crm is an example of a plugin: it brings accounts, checks them before
-// they are written, tells another system about new ones, and serves a route and
-// a service.
+// they are written, tells another system about new ones, and serves a route, a
+// service and a kind of flow node.
 package crm
 
 import (
@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/objecthost/objecthost/core"
@@ -63,6 +64,11 @@ func (p *Plugin) Contributions() pluginsdk.Contributions {
 		Before:   []pluginsdk.BeforeHook{{Object: Account, OnError: pluginsdk.FailClosed, Run: p.check}},
 		Events:   []pluginsdk.EventHandler{{Name: "notify", Object: Account, Types: []string{event.RecordCreated}, Handle: p.notify}},
 		Services: []pluginsdk.Service{{Name: "crm.score", Call: p.score}},
+		Nodes: []pluginsdk.FlowNode{{
+			Type: "crm.segment", Name: "Segment an account", Category: "crm", Icon: "tags", Pure: true, Run: p.segment,
+			Description:  "Sorts an account by its e-mail address into business, private or unknown, and chooses the edge of that label.",
+			ConfigSchema: json.RawMessage(`{"type":"object","required":["email"],"properties":{"email":{"type":["string","null"],"description":"The account's address"}}}`),
+		}},
 	}
 }
 
@@ -95,6 +101,26 @@ func (p *Plugin) notify(ctx context.Context, events []*event.Event) error {
 		}
 	}
 	return nil
+}
+
+// private are domains in which people have their own addresses.
+var private = []string{"gmail.com", "outlook.com", "proton.me"}
+
+// segment is the flow node crm.segment.
+func (p *Plugin) segment(_ context.Context, s pluginsdk.NodeStep) (pluginsdk.NodeResult, error) {
+	segment := "unknown"
+	if email, _ := s.Config["email"].(string); email != "" {
+		_, domain, ok := strings.Cut(strings.ToLower(email), "@")
+		switch {
+		case !ok:
+			return pluginsdk.NodeResult{}, &pluginsdk.Error{Code: "NO_ADDRESS", Message: fmt.Sprintf("%q is no e-mail address", email), Field: "email"}
+		case slices.Contains(private, domain):
+			segment = "private"
+		default:
+			segment = "business"
+		}
+	}
+	return pluginsdk.NodeResult{Output: pluginsdk.Record{"segment": segment}, Label: segment}, nil
 }
 
 func (p *Plugin) count(w http.ResponseWriter, r *http.Request) {

@@ -33,6 +33,15 @@ func TestPlugin(t *testing.T) {
 	if w.Body.String() != `{"success":true,"data":1}` {
 		t.Errorf("count = %s", w.Body)
 	}
+	for email, want := range map[any]string{"Ada@Example.com": "business", "eve@gmail.com": "private", nil: "unknown"} {
+		r, err := h.RunNode(pluginsdk.NodeStep{Type: "crm.segment", Config: pluginsdk.Record{"email": email}})
+		if err != nil || r.Output["segment"] != want || r.Label != want {
+			t.Errorf("segment of %v = %v, %v, want %s", email, r, err, want)
+		}
+	}
+	if _, err := h.RunNode(pluginsdk.NodeStep{Type: "crm.segment", Config: pluginsdk.Record{"email": "ada"}}); !pluginsdk.IsCode(err, "NO_ADDRESS") {
+		t.Errorf("segment of no address = %v", err)
+	}
 	if answer, err := h.Call("crm.score", "score", json.RawMessage(`{"name":"Ada"}`)); string(answer) != `{"score":3}` || err != nil {
 		t.Errorf("score = %s, %v", answer, err)
 	}

@@ -25,6 +25,10 @@
 // objecthost-token. A call made while the plugin handles a call of the host
 // should pass on that call's metadata key objecthost-call.
 //
+// Traces. Calls in either direction may carry the metadata keys traceparent and
+// tracestate of W3C Trace Context. A call made while the plugin handles a call of
+// the host should pass them on, or those of a span of its own below it.
+//
 // Errors. Calls of Host end with a status whose details hold an Error. A
 // refusal by a hook is an answer, not an error: WriteDecision.refusal.
 //
@@ -1200,6 +1204,211 @@ func (x *ServiceAnswer) GetPayload() []byte {
 	return nil
 }
 
+type NodeCall struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// type is the node's type as contributed.
+	Type   string `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
+	Flow   string `protobuf:"bytes,2,opt,name=flow,proto3" json:"flow,omitempty"`
+	RunId  string `protobuf:"bytes,3,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	NodeId string `protobuf:"bytes,4,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// key identifies this execution within everything that flows do: one that is
+	// repeated after a crash of the host has the same key.
+	Key string `protobuf:"bytes,5,opt,name=key,proto3" json:"key,omitempty"`
+	// iteration counts the executions of this node in this run, retry the tries
+	// of one execution, both from 0.
+	Iteration int32 `protobuf:"varint,6,opt,name=iteration,proto3" json:"iteration,omitempty"`
+	Retry     int32 `protobuf:"varint,7,opt,name=retry,proto3" json:"retry,omitempty"`
+	// config and variables are JSON objects: the node's configuration with its
+	// templates filled in, valid against the contributed schema, and the run's
+	// variables, the outputs of earlier nodes among them under the nodes' ids.
+	Config         []byte `protobuf:"bytes,8,opt,name=config,proto3" json:"config,omitempty"`
+	Variables      []byte `protobuf:"bytes,9,opt,name=variables,proto3" json:"variables,omitempty"`
+	UserId         string `protobuf:"bytes,10,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	OrganizationId string `protobuf:"bytes,11,opt,name=organization_id,json=organizationId,proto3" json:"organization_id,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *NodeCall) Reset() {
+	*x = NodeCall{}
+	mi := &file_plugin_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeCall) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeCall) ProtoMessage() {}
+
+func (x *NodeCall) ProtoReflect() protoreflect.Message {
+	mi := &file_plugin_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeCall.ProtoReflect.Descriptor instead.
+func (*NodeCall) Descriptor() ([]byte, []int) {
+	return file_plugin_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *NodeCall) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *NodeCall) GetFlow() string {
+	if x != nil {
+		return x.Flow
+	}
+	return ""
+}
+
+func (x *NodeCall) GetRunId() string {
+	if x != nil {
+		return x.RunId
+	}
+	return ""
+}
+
+func (x *NodeCall) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *NodeCall) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *NodeCall) GetIteration() int32 {
+	if x != nil {
+		return x.Iteration
+	}
+	return 0
+}
+
+func (x *NodeCall) GetRetry() int32 {
+	if x != nil {
+		return x.Retry
+	}
+	return 0
+}
+
+func (x *NodeCall) GetConfig() []byte {
+	if x != nil {
+		return x.Config
+	}
+	return nil
+}
+
+func (x *NodeCall) GetVariables() []byte {
+	if x != nil {
+		return x.Variables
+	}
+	return nil
+}
+
+func (x *NodeCall) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *NodeCall) GetOrganizationId() string {
+	if x != nil {
+		return x.OrganizationId
+	}
+	return ""
+}
+
+type NodeResult struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// output is a JSON object that later nodes see as {<node id>.<key>}, variables
+	// one of variables to set; empty for none.
+	Output    []byte `protobuf:"bytes,1,opt,name=output,proto3" json:"output,omitempty"`
+	Variables []byte `protobuf:"bytes,2,opt,name=variables,proto3" json:"variables,omitempty"`
+	// label, unless empty, chooses the edges with this label.
+	Label string `protobuf:"bytes,3,opt,name=label,proto3" json:"label,omitempty"`
+	// error fails the node. Only when it is retryable may a flow whose strategy
+	// is to retry try it again.
+	Error         *Error `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeResult) Reset() {
+	*x = NodeResult{}
+	mi := &file_plugin_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeResult) ProtoMessage() {}
+
+func (x *NodeResult) ProtoReflect() protoreflect.Message {
+	mi := &file_plugin_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeResult.ProtoReflect.Descriptor instead.
+func (*NodeResult) Descriptor() ([]byte, []int) {
+	return file_plugin_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *NodeResult) GetOutput() []byte {
+	if x != nil {
+		return x.Output
+	}
+	return nil
+}
+
+func (x *NodeResult) GetVariables() []byte {
+	if x != nil {
+		return x.Variables
+	}
+	return nil
+}
+
+func (x *NodeResult) GetLabel() string {
+	if x != nil {
+		return x.Label
+	}
+	return ""
+}
+
+func (x *NodeResult) GetError() *Error {
+	if x != nil {
+		return x.Error
+	}
+	return nil
+}
+
 // Error is an error with a code that programs can test.
 type Error struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -1217,7 +1426,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_plugin_proto_msgTypes[22]
+	mi := &file_plugin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1229,7 +1438,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[22]
+	mi := &file_plugin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1242,7 +1451,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{22}
+	return file_plugin_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Error) GetCode() string {
@@ -1298,7 +1507,7 @@ type FindRequest struct {
 
 func (x *FindRequest) Reset() {
 	*x = FindRequest{}
-	mi := &file_plugin_proto_msgTypes[23]
+	mi := &file_plugin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1310,7 +1519,7 @@ func (x *FindRequest) String() string {
 func (*FindRequest) ProtoMessage() {}
 
 func (x *FindRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[23]
+	mi := &file_plugin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1323,7 +1532,7 @@ func (x *FindRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FindRequest.ProtoReflect.Descriptor instead.
 func (*FindRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{23}
+	return file_plugin_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *FindRequest) GetObject() string {
@@ -1353,7 +1562,7 @@ type FindResponse struct {
 
 func (x *FindResponse) Reset() {
 	*x = FindResponse{}
-	mi := &file_plugin_proto_msgTypes[24]
+	mi := &file_plugin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1365,7 +1574,7 @@ func (x *FindResponse) String() string {
 func (*FindResponse) ProtoMessage() {}
 
 func (x *FindResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[24]
+	mi := &file_plugin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1378,7 +1587,7 @@ func (x *FindResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FindResponse.ProtoReflect.Descriptor instead.
 func (*FindResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{24}
+	return file_plugin_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *FindResponse) GetRecords() [][]byte {
@@ -1412,7 +1621,7 @@ type GetRequest struct {
 
 func (x *GetRequest) Reset() {
 	*x = GetRequest{}
-	mi := &file_plugin_proto_msgTypes[25]
+	mi := &file_plugin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1424,7 +1633,7 @@ func (x *GetRequest) String() string {
 func (*GetRequest) ProtoMessage() {}
 
 func (x *GetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[25]
+	mi := &file_plugin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1437,7 +1646,7 @@ func (x *GetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
 func (*GetRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{25}
+	return file_plugin_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *GetRequest) GetObject() string {
@@ -1463,7 +1672,7 @@ type RecordResponse struct {
 
 func (x *RecordResponse) Reset() {
 	*x = RecordResponse{}
-	mi := &file_plugin_proto_msgTypes[26]
+	mi := &file_plugin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1475,7 +1684,7 @@ func (x *RecordResponse) String() string {
 func (*RecordResponse) ProtoMessage() {}
 
 func (x *RecordResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[26]
+	mi := &file_plugin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1488,7 +1697,7 @@ func (x *RecordResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordResponse.ProtoReflect.Descriptor instead.
 func (*RecordResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{26}
+	return file_plugin_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *RecordResponse) GetRecord() []byte {
@@ -1508,7 +1717,7 @@ type CreateRequest struct {
 
 func (x *CreateRequest) Reset() {
 	*x = CreateRequest{}
-	mi := &file_plugin_proto_msgTypes[27]
+	mi := &file_plugin_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1520,7 +1729,7 @@ func (x *CreateRequest) String() string {
 func (*CreateRequest) ProtoMessage() {}
 
 func (x *CreateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[27]
+	mi := &file_plugin_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1533,7 +1742,7 @@ func (x *CreateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateRequest.ProtoReflect.Descriptor instead.
 func (*CreateRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{27}
+	return file_plugin_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *CreateRequest) GetObject() string {
@@ -1563,7 +1772,7 @@ type UpdateRequest struct {
 
 func (x *UpdateRequest) Reset() {
 	*x = UpdateRequest{}
-	mi := &file_plugin_proto_msgTypes[28]
+	mi := &file_plugin_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1575,7 +1784,7 @@ func (x *UpdateRequest) String() string {
 func (*UpdateRequest) ProtoMessage() {}
 
 func (x *UpdateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[28]
+	mi := &file_plugin_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1588,7 +1797,7 @@ func (x *UpdateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateRequest.ProtoReflect.Descriptor instead.
 func (*UpdateRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{28}
+	return file_plugin_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *UpdateRequest) GetObject() string {
@@ -1630,7 +1839,7 @@ type DeleteRequest struct {
 
 func (x *DeleteRequest) Reset() {
 	*x = DeleteRequest{}
-	mi := &file_plugin_proto_msgTypes[29]
+	mi := &file_plugin_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1642,7 +1851,7 @@ func (x *DeleteRequest) String() string {
 func (*DeleteRequest) ProtoMessage() {}
 
 func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[29]
+	mi := &file_plugin_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1655,7 +1864,7 @@ func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRequest.ProtoReflect.Descriptor instead.
 func (*DeleteRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{29}
+	return file_plugin_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *DeleteRequest) GetObject() string {
@@ -1687,7 +1896,7 @@ type DeleteResponse struct {
 
 func (x *DeleteResponse) Reset() {
 	*x = DeleteResponse{}
-	mi := &file_plugin_proto_msgTypes[30]
+	mi := &file_plugin_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1699,7 +1908,7 @@ func (x *DeleteResponse) String() string {
 func (*DeleteResponse) ProtoMessage() {}
 
 func (x *DeleteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[30]
+	mi := &file_plugin_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1712,7 +1921,7 @@ func (x *DeleteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteResponse.ProtoReflect.Descriptor instead.
 func (*DeleteResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{30}
+	return file_plugin_proto_rawDescGZIP(), []int{32}
 }
 
 type TransactionRequest struct {
@@ -1724,7 +1933,7 @@ type TransactionRequest struct {
 
 func (x *TransactionRequest) Reset() {
 	*x = TransactionRequest{}
-	mi := &file_plugin_proto_msgTypes[31]
+	mi := &file_plugin_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1736,7 +1945,7 @@ func (x *TransactionRequest) String() string {
 func (*TransactionRequest) ProtoMessage() {}
 
 func (x *TransactionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[31]
+	mi := &file_plugin_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1749,7 +1958,7 @@ func (x *TransactionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransactionRequest.ProtoReflect.Descriptor instead.
 func (*TransactionRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{31}
+	return file_plugin_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *TransactionRequest) GetSteps() []*Step {
@@ -1772,7 +1981,7 @@ type Step struct {
 
 func (x *Step) Reset() {
 	*x = Step{}
-	mi := &file_plugin_proto_msgTypes[32]
+	mi := &file_plugin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1784,7 +1993,7 @@ func (x *Step) String() string {
 func (*Step) ProtoMessage() {}
 
 func (x *Step) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[32]
+	mi := &file_plugin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1797,7 +2006,7 @@ func (x *Step) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Step.ProtoReflect.Descriptor instead.
 func (*Step) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{32}
+	return file_plugin_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Step) GetObject() string {
@@ -1837,7 +2046,7 @@ type TransactionResponse struct {
 
 func (x *TransactionResponse) Reset() {
 	*x = TransactionResponse{}
-	mi := &file_plugin_proto_msgTypes[33]
+	mi := &file_plugin_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1849,7 +2058,7 @@ func (x *TransactionResponse) String() string {
 func (*TransactionResponse) ProtoMessage() {}
 
 func (x *TransactionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[33]
+	mi := &file_plugin_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1862,7 +2071,7 @@ func (x *TransactionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransactionResponse.ProtoReflect.Descriptor instead.
 func (*TransactionResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{33}
+	return file_plugin_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *TransactionResponse) GetRecords() [][]byte {
@@ -1885,7 +2094,7 @@ type PublishRequest struct {
 
 func (x *PublishRequest) Reset() {
 	*x = PublishRequest{}
-	mi := &file_plugin_proto_msgTypes[34]
+	mi := &file_plugin_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1897,7 +2106,7 @@ func (x *PublishRequest) String() string {
 func (*PublishRequest) ProtoMessage() {}
 
 func (x *PublishRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[34]
+	mi := &file_plugin_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1910,7 +2119,7 @@ func (x *PublishRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishRequest.ProtoReflect.Descriptor instead.
 func (*PublishRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{34}
+	return file_plugin_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *PublishRequest) GetType() string {
@@ -1950,7 +2159,7 @@ type PublishResponse struct {
 
 func (x *PublishResponse) Reset() {
 	*x = PublishResponse{}
-	mi := &file_plugin_proto_msgTypes[35]
+	mi := &file_plugin_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1962,7 +2171,7 @@ func (x *PublishResponse) String() string {
 func (*PublishResponse) ProtoMessage() {}
 
 func (x *PublishResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[35]
+	mi := &file_plugin_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1975,7 +2184,7 @@ func (x *PublishResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishResponse.ProtoReflect.Descriptor instead.
 func (*PublishResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{35}
+	return file_plugin_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *PublishResponse) GetId() string {
@@ -2003,7 +2212,7 @@ type EnqueueRequest struct {
 
 func (x *EnqueueRequest) Reset() {
 	*x = EnqueueRequest{}
-	mi := &file_plugin_proto_msgTypes[36]
+	mi := &file_plugin_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2015,7 +2224,7 @@ func (x *EnqueueRequest) String() string {
 func (*EnqueueRequest) ProtoMessage() {}
 
 func (x *EnqueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[36]
+	mi := &file_plugin_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2028,7 +2237,7 @@ func (x *EnqueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnqueueRequest.ProtoReflect.Descriptor instead.
 func (*EnqueueRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{36}
+	return file_plugin_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *EnqueueRequest) GetUrl() string {
@@ -2098,7 +2307,7 @@ type EnqueueResponse struct {
 
 func (x *EnqueueResponse) Reset() {
 	*x = EnqueueResponse{}
-	mi := &file_plugin_proto_msgTypes[37]
+	mi := &file_plugin_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2110,7 +2319,7 @@ func (x *EnqueueResponse) String() string {
 func (*EnqueueResponse) ProtoMessage() {}
 
 func (x *EnqueueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[37]
+	mi := &file_plugin_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2123,7 +2332,7 @@ func (x *EnqueueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnqueueResponse.ProtoReflect.Descriptor instead.
 func (*EnqueueResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{37}
+	return file_plugin_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *EnqueueResponse) GetId() string {
@@ -2152,7 +2361,7 @@ type SendRequest struct {
 
 func (x *SendRequest) Reset() {
 	*x = SendRequest{}
-	mi := &file_plugin_proto_msgTypes[38]
+	mi := &file_plugin_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2164,7 +2373,7 @@ func (x *SendRequest) String() string {
 func (*SendRequest) ProtoMessage() {}
 
 func (x *SendRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[38]
+	mi := &file_plugin_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2177,7 +2386,7 @@ func (x *SendRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendRequest.ProtoReflect.Descriptor instead.
 func (*SendRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{38}
+	return file_plugin_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *SendRequest) GetUrl() string {
@@ -2221,7 +2430,7 @@ type SendResponse struct {
 
 func (x *SendResponse) Reset() {
 	*x = SendResponse{}
-	mi := &file_plugin_proto_msgTypes[39]
+	mi := &file_plugin_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2233,7 +2442,7 @@ func (x *SendResponse) String() string {
 func (*SendResponse) ProtoMessage() {}
 
 func (x *SendResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[39]
+	mi := &file_plugin_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2246,7 +2455,7 @@ func (x *SendResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendResponse.ProtoReflect.Descriptor instead.
 func (*SendResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{39}
+	return file_plugin_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *SendResponse) GetStatus() int32 {
@@ -2286,7 +2495,7 @@ type GetValueRequest struct {
 
 func (x *GetValueRequest) Reset() {
 	*x = GetValueRequest{}
-	mi := &file_plugin_proto_msgTypes[40]
+	mi := &file_plugin_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2298,7 +2507,7 @@ func (x *GetValueRequest) String() string {
 func (*GetValueRequest) ProtoMessage() {}
 
 func (x *GetValueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[40]
+	mi := &file_plugin_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2311,7 +2520,7 @@ func (x *GetValueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetValueRequest.ProtoReflect.Descriptor instead.
 func (*GetValueRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{40}
+	return file_plugin_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *GetValueRequest) GetKey() string {
@@ -2331,7 +2540,7 @@ type GetValueResponse struct {
 
 func (x *GetValueResponse) Reset() {
 	*x = GetValueResponse{}
-	mi := &file_plugin_proto_msgTypes[41]
+	mi := &file_plugin_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2343,7 +2552,7 @@ func (x *GetValueResponse) String() string {
 func (*GetValueResponse) ProtoMessage() {}
 
 func (x *GetValueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[41]
+	mi := &file_plugin_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2356,7 +2565,7 @@ func (x *GetValueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetValueResponse.ProtoReflect.Descriptor instead.
 func (*GetValueResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{41}
+	return file_plugin_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *GetValueResponse) GetValue() []byte {
@@ -2383,7 +2592,7 @@ type SetValueRequest struct {
 
 func (x *SetValueRequest) Reset() {
 	*x = SetValueRequest{}
-	mi := &file_plugin_proto_msgTypes[42]
+	mi := &file_plugin_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2395,7 +2604,7 @@ func (x *SetValueRequest) String() string {
 func (*SetValueRequest) ProtoMessage() {}
 
 func (x *SetValueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[42]
+	mi := &file_plugin_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2408,7 +2617,7 @@ func (x *SetValueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetValueRequest.ProtoReflect.Descriptor instead.
 func (*SetValueRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{42}
+	return file_plugin_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *SetValueRequest) GetKey() string {
@@ -2433,7 +2642,7 @@ type SetValueResponse struct {
 
 func (x *SetValueResponse) Reset() {
 	*x = SetValueResponse{}
-	mi := &file_plugin_proto_msgTypes[43]
+	mi := &file_plugin_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2445,7 +2654,7 @@ func (x *SetValueResponse) String() string {
 func (*SetValueResponse) ProtoMessage() {}
 
 func (x *SetValueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[43]
+	mi := &file_plugin_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2458,7 +2667,7 @@ func (x *SetValueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetValueResponse.ProtoReflect.Descriptor instead.
 func (*SetValueResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{43}
+	return file_plugin_proto_rawDescGZIP(), []int{45}
 }
 
 type DeleteValueRequest struct {
@@ -2470,7 +2679,7 @@ type DeleteValueRequest struct {
 
 func (x *DeleteValueRequest) Reset() {
 	*x = DeleteValueRequest{}
-	mi := &file_plugin_proto_msgTypes[44]
+	mi := &file_plugin_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2482,7 +2691,7 @@ func (x *DeleteValueRequest) String() string {
 func (*DeleteValueRequest) ProtoMessage() {}
 
 func (x *DeleteValueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[44]
+	mi := &file_plugin_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2495,7 +2704,7 @@ func (x *DeleteValueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteValueRequest.ProtoReflect.Descriptor instead.
 func (*DeleteValueRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{44}
+	return file_plugin_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *DeleteValueRequest) GetKey() string {
@@ -2513,7 +2722,7 @@ type DeleteValueResponse struct {
 
 func (x *DeleteValueResponse) Reset() {
 	*x = DeleteValueResponse{}
-	mi := &file_plugin_proto_msgTypes[45]
+	mi := &file_plugin_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2525,7 +2734,7 @@ func (x *DeleteValueResponse) String() string {
 func (*DeleteValueResponse) ProtoMessage() {}
 
 func (x *DeleteValueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[45]
+	mi := &file_plugin_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2538,7 +2747,7 @@ func (x *DeleteValueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteValueResponse.ProtoReflect.Descriptor instead.
 func (*DeleteValueResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{45}
+	return file_plugin_proto_rawDescGZIP(), []int{47}
 }
 
 type ListKeysRequest struct {
@@ -2552,7 +2761,7 @@ type ListKeysRequest struct {
 
 func (x *ListKeysRequest) Reset() {
 	*x = ListKeysRequest{}
-	mi := &file_plugin_proto_msgTypes[46]
+	mi := &file_plugin_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2564,7 +2773,7 @@ func (x *ListKeysRequest) String() string {
 func (*ListKeysRequest) ProtoMessage() {}
 
 func (x *ListKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[46]
+	mi := &file_plugin_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2577,7 +2786,7 @@ func (x *ListKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListKeysRequest.ProtoReflect.Descriptor instead.
 func (*ListKeysRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{46}
+	return file_plugin_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ListKeysRequest) GetPrefix() string {
@@ -2610,7 +2819,7 @@ type ListKeysResponse struct {
 
 func (x *ListKeysResponse) Reset() {
 	*x = ListKeysResponse{}
-	mi := &file_plugin_proto_msgTypes[47]
+	mi := &file_plugin_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2622,7 +2831,7 @@ func (x *ListKeysResponse) String() string {
 func (*ListKeysResponse) ProtoMessage() {}
 
 func (x *ListKeysResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[47]
+	mi := &file_plugin_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2635,7 +2844,7 @@ func (x *ListKeysResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListKeysResponse.ProtoReflect.Descriptor instead.
 func (*ListKeysResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{47}
+	return file_plugin_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ListKeysResponse) GetKeys() []string {
@@ -2715,7 +2924,26 @@ const file_plugin_proto_rawDesc = "" +
 	"\x06method\x18\x02 \x01(\tR\x06method\x12\x18\n" +
 	"\apayload\x18\x03 \x01(\fR\apayload\")\n" +
 	"\rServiceAnswer\x12\x18\n" +
-	"\apayload\x18\x01 \x01(\fR\apayload\"\x99\x01\n" +
+	"\apayload\x18\x01 \x01(\fR\apayload\"\xa0\x02\n" +
+	"\bNodeCall\x12\x12\n" +
+	"\x04type\x18\x01 \x01(\tR\x04type\x12\x12\n" +
+	"\x04flow\x18\x02 \x01(\tR\x04flow\x12\x15\n" +
+	"\x06run_id\x18\x03 \x01(\tR\x05runId\x12\x17\n" +
+	"\anode_id\x18\x04 \x01(\tR\x06nodeId\x12\x10\n" +
+	"\x03key\x18\x05 \x01(\tR\x03key\x12\x1c\n" +
+	"\titeration\x18\x06 \x01(\x05R\titeration\x12\x14\n" +
+	"\x05retry\x18\a \x01(\x05R\x05retry\x12\x16\n" +
+	"\x06config\x18\b \x01(\fR\x06config\x12\x1c\n" +
+	"\tvariables\x18\t \x01(\fR\tvariables\x12\x17\n" +
+	"\auser_id\x18\n" +
+	" \x01(\tR\x06userId\x12'\n" +
+	"\x0forganization_id\x18\v \x01(\tR\x0eorganizationId\"\x8b\x01\n" +
+	"\n" +
+	"NodeResult\x12\x16\n" +
+	"\x06output\x18\x01 \x01(\fR\x06output\x12\x1c\n" +
+	"\tvariables\x18\x02 \x01(\fR\tvariables\x12\x14\n" +
+	"\x05label\x18\x03 \x01(\tR\x05label\x121\n" +
+	"\x05error\x18\x04 \x01(\v2\x1b.objecthost.plugin.v1.ErrorR\x05error\"\x99\x01\n" +
 	"\x05Error\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x1c\n" +
@@ -2805,7 +3033,7 @@ const file_plugin_proto_rawDesc = "" +
 	"\x05after\x18\x02 \x01(\tR\x05after\x12\x14\n" +
 	"\x05limit\x18\x03 \x01(\x05R\x05limit\"&\n" +
 	"\x10ListKeysResponse\x12\x12\n" +
-	"\x04keys\x18\x01 \x03(\tR\x04keys2\xcf\x06\n" +
+	"\x04keys\x18\x01 \x03(\tR\x04keys2\x9c\a\n" +
 	"\x06Plugin\x12T\n" +
 	"\bDescribe\x12%.objecthost.plugin.v1.DescribeRequest\x1a!.objecthost.plugin.v1.Description\x12M\n" +
 	"\x04Init\x12!.objecthost.plugin.v1.InitRequest\x1a\".objecthost.plugin.v1.InitResponse\x12P\n" +
@@ -2817,7 +3045,8 @@ const file_plugin_proto_rawDesc = "" +
 	"\n" +
 	"AfterWrite\x12\x1f.objecthost.plugin.v1.WriteCall\x1a(.objecthost.plugin.v1.AfterWriteResponse\x12V\n" +
 	"\tServeHTTP\x12!.objecthost.plugin.v1.HTTPRequest\x1a\".objecthost.plugin.v1.HTTPResponse(\x010\x01\x12N\n" +
-	"\x04Call\x12!.objecthost.plugin.v1.ServiceCall\x1a#.objecthost.plugin.v1.ServiceAnswer2\xd2\t\n" +
+	"\x04Call\x12!.objecthost.plugin.v1.ServiceCall\x1a#.objecthost.plugin.v1.ServiceAnswer\x12K\n" +
+	"\aRunNode\x12\x1e.objecthost.plugin.v1.NodeCall\x1a .objecthost.plugin.v1.NodeResult2\xd2\t\n" +
 	"\x04Host\x12M\n" +
 	"\x04Find\x12!.objecthost.plugin.v1.FindRequest\x1a\".objecthost.plugin.v1.FindResponse\x12M\n" +
 	"\x03Get\x12 .objecthost.plugin.v1.GetRequest\x1a$.objecthost.plugin.v1.RecordResponse\x12S\n" +
@@ -2846,7 +3075,7 @@ func file_plugin_proto_rawDescGZIP() []byte {
 	return file_plugin_proto_rawDescData
 }
 
-var file_plugin_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
+var file_plugin_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
 var file_plugin_proto_goTypes = []any{
 	(*DescribeRequest)(nil),     // 0: objecthost.plugin.v1.DescribeRequest
 	(*Description)(nil),         // 1: objecthost.plugin.v1.Description
@@ -2870,97 +3099,102 @@ var file_plugin_proto_goTypes = []any{
 	(*HTTPResponseHead)(nil),    // 19: objecthost.plugin.v1.HTTPResponseHead
 	(*ServiceCall)(nil),         // 20: objecthost.plugin.v1.ServiceCall
 	(*ServiceAnswer)(nil),       // 21: objecthost.plugin.v1.ServiceAnswer
-	(*Error)(nil),               // 22: objecthost.plugin.v1.Error
-	(*FindRequest)(nil),         // 23: objecthost.plugin.v1.FindRequest
-	(*FindResponse)(nil),        // 24: objecthost.plugin.v1.FindResponse
-	(*GetRequest)(nil),          // 25: objecthost.plugin.v1.GetRequest
-	(*RecordResponse)(nil),      // 26: objecthost.plugin.v1.RecordResponse
-	(*CreateRequest)(nil),       // 27: objecthost.plugin.v1.CreateRequest
-	(*UpdateRequest)(nil),       // 28: objecthost.plugin.v1.UpdateRequest
-	(*DeleteRequest)(nil),       // 29: objecthost.plugin.v1.DeleteRequest
-	(*DeleteResponse)(nil),      // 30: objecthost.plugin.v1.DeleteResponse
-	(*TransactionRequest)(nil),  // 31: objecthost.plugin.v1.TransactionRequest
-	(*Step)(nil),                // 32: objecthost.plugin.v1.Step
-	(*TransactionResponse)(nil), // 33: objecthost.plugin.v1.TransactionResponse
-	(*PublishRequest)(nil),      // 34: objecthost.plugin.v1.PublishRequest
-	(*PublishResponse)(nil),     // 35: objecthost.plugin.v1.PublishResponse
-	(*EnqueueRequest)(nil),      // 36: objecthost.plugin.v1.EnqueueRequest
-	(*EnqueueResponse)(nil),     // 37: objecthost.plugin.v1.EnqueueResponse
-	(*SendRequest)(nil),         // 38: objecthost.plugin.v1.SendRequest
-	(*SendResponse)(nil),        // 39: objecthost.plugin.v1.SendResponse
-	(*GetValueRequest)(nil),     // 40: objecthost.plugin.v1.GetValueRequest
-	(*GetValueResponse)(nil),    // 41: objecthost.plugin.v1.GetValueResponse
-	(*SetValueRequest)(nil),     // 42: objecthost.plugin.v1.SetValueRequest
-	(*SetValueResponse)(nil),    // 43: objecthost.plugin.v1.SetValueResponse
-	(*DeleteValueRequest)(nil),  // 44: objecthost.plugin.v1.DeleteValueRequest
-	(*DeleteValueResponse)(nil), // 45: objecthost.plugin.v1.DeleteValueResponse
-	(*ListKeysRequest)(nil),     // 46: objecthost.plugin.v1.ListKeysRequest
-	(*ListKeysResponse)(nil),    // 47: objecthost.plugin.v1.ListKeysResponse
+	(*NodeCall)(nil),            // 22: objecthost.plugin.v1.NodeCall
+	(*NodeResult)(nil),          // 23: objecthost.plugin.v1.NodeResult
+	(*Error)(nil),               // 24: objecthost.plugin.v1.Error
+	(*FindRequest)(nil),         // 25: objecthost.plugin.v1.FindRequest
+	(*FindResponse)(nil),        // 26: objecthost.plugin.v1.FindResponse
+	(*GetRequest)(nil),          // 27: objecthost.plugin.v1.GetRequest
+	(*RecordResponse)(nil),      // 28: objecthost.plugin.v1.RecordResponse
+	(*CreateRequest)(nil),       // 29: objecthost.plugin.v1.CreateRequest
+	(*UpdateRequest)(nil),       // 30: objecthost.plugin.v1.UpdateRequest
+	(*DeleteRequest)(nil),       // 31: objecthost.plugin.v1.DeleteRequest
+	(*DeleteResponse)(nil),      // 32: objecthost.plugin.v1.DeleteResponse
+	(*TransactionRequest)(nil),  // 33: objecthost.plugin.v1.TransactionRequest
+	(*Step)(nil),                // 34: objecthost.plugin.v1.Step
+	(*TransactionResponse)(nil), // 35: objecthost.plugin.v1.TransactionResponse
+	(*PublishRequest)(nil),      // 36: objecthost.plugin.v1.PublishRequest
+	(*PublishResponse)(nil),     // 37: objecthost.plugin.v1.PublishResponse
+	(*EnqueueRequest)(nil),      // 38: objecthost.plugin.v1.EnqueueRequest
+	(*EnqueueResponse)(nil),     // 39: objecthost.plugin.v1.EnqueueResponse
+	(*SendRequest)(nil),         // 40: objecthost.plugin.v1.SendRequest
+	(*SendResponse)(nil),        // 41: objecthost.plugin.v1.SendResponse
+	(*GetValueRequest)(nil),     // 42: objecthost.plugin.v1.GetValueRequest
+	(*GetValueResponse)(nil),    // 43: objecthost.plugin.v1.GetValueResponse
+	(*SetValueRequest)(nil),     // 44: objecthost.plugin.v1.SetValueRequest
+	(*SetValueResponse)(nil),    // 45: objecthost.plugin.v1.SetValueResponse
+	(*DeleteValueRequest)(nil),  // 46: objecthost.plugin.v1.DeleteValueRequest
+	(*DeleteValueResponse)(nil), // 47: objecthost.plugin.v1.DeleteValueResponse
+	(*ListKeysRequest)(nil),     // 48: objecthost.plugin.v1.ListKeysRequest
+	(*ListKeysResponse)(nil),    // 49: objecthost.plugin.v1.ListKeysResponse
 }
 var file_plugin_proto_depIdxs = []int32{
-	22, // 0: objecthost.plugin.v1.EventAck.error:type_name -> objecthost.plugin.v1.Error
-	22, // 1: objecthost.plugin.v1.WriteDecision.refusal:type_name -> objecthost.plugin.v1.Error
+	24, // 0: objecthost.plugin.v1.EventAck.error:type_name -> objecthost.plugin.v1.Error
+	24, // 1: objecthost.plugin.v1.WriteDecision.refusal:type_name -> objecthost.plugin.v1.Error
 	17, // 2: objecthost.plugin.v1.HTTPRequest.head:type_name -> objecthost.plugin.v1.HTTPRequestHead
 	15, // 3: objecthost.plugin.v1.HTTPRequestHead.headers:type_name -> objecthost.plugin.v1.Header
 	19, // 4: objecthost.plugin.v1.HTTPResponse.head:type_name -> objecthost.plugin.v1.HTTPResponseHead
 	15, // 5: objecthost.plugin.v1.HTTPResponseHead.headers:type_name -> objecthost.plugin.v1.Header
-	32, // 6: objecthost.plugin.v1.TransactionRequest.steps:type_name -> objecthost.plugin.v1.Step
-	15, // 7: objecthost.plugin.v1.EnqueueRequest.headers:type_name -> objecthost.plugin.v1.Header
-	15, // 8: objecthost.plugin.v1.SendRequest.headers:type_name -> objecthost.plugin.v1.Header
-	15, // 9: objecthost.plugin.v1.SendResponse.headers:type_name -> objecthost.plugin.v1.Header
-	0,  // 10: objecthost.plugin.v1.Plugin.Describe:input_type -> objecthost.plugin.v1.DescribeRequest
-	2,  // 11: objecthost.plugin.v1.Plugin.Init:input_type -> objecthost.plugin.v1.InitRequest
-	4,  // 12: objecthost.plugin.v1.Plugin.Start:input_type -> objecthost.plugin.v1.StartRequest
-	6,  // 13: objecthost.plugin.v1.Plugin.Stop:input_type -> objecthost.plugin.v1.StopRequest
-	8,  // 14: objecthost.plugin.v1.Plugin.Health:input_type -> objecthost.plugin.v1.HealthRequest
-	10, // 15: objecthost.plugin.v1.Plugin.HandleEvents:input_type -> objecthost.plugin.v1.EventBatch
-	12, // 16: objecthost.plugin.v1.Plugin.BeforeWrite:input_type -> objecthost.plugin.v1.WriteCall
-	12, // 17: objecthost.plugin.v1.Plugin.AfterWrite:input_type -> objecthost.plugin.v1.WriteCall
-	16, // 18: objecthost.plugin.v1.Plugin.ServeHTTP:input_type -> objecthost.plugin.v1.HTTPRequest
-	20, // 19: objecthost.plugin.v1.Plugin.Call:input_type -> objecthost.plugin.v1.ServiceCall
-	23, // 20: objecthost.plugin.v1.Host.Find:input_type -> objecthost.plugin.v1.FindRequest
-	25, // 21: objecthost.plugin.v1.Host.Get:input_type -> objecthost.plugin.v1.GetRequest
-	27, // 22: objecthost.plugin.v1.Host.Create:input_type -> objecthost.plugin.v1.CreateRequest
-	28, // 23: objecthost.plugin.v1.Host.Update:input_type -> objecthost.plugin.v1.UpdateRequest
-	29, // 24: objecthost.plugin.v1.Host.Delete:input_type -> objecthost.plugin.v1.DeleteRequest
-	31, // 25: objecthost.plugin.v1.Host.Transaction:input_type -> objecthost.plugin.v1.TransactionRequest
-	34, // 26: objecthost.plugin.v1.Host.Publish:input_type -> objecthost.plugin.v1.PublishRequest
-	36, // 27: objecthost.plugin.v1.Host.Enqueue:input_type -> objecthost.plugin.v1.EnqueueRequest
-	38, // 28: objecthost.plugin.v1.Host.Send:input_type -> objecthost.plugin.v1.SendRequest
-	20, // 29: objecthost.plugin.v1.Host.CallService:input_type -> objecthost.plugin.v1.ServiceCall
-	40, // 30: objecthost.plugin.v1.Host.GetValue:input_type -> objecthost.plugin.v1.GetValueRequest
-	42, // 31: objecthost.plugin.v1.Host.SetValue:input_type -> objecthost.plugin.v1.SetValueRequest
-	44, // 32: objecthost.plugin.v1.Host.DeleteValue:input_type -> objecthost.plugin.v1.DeleteValueRequest
-	46, // 33: objecthost.plugin.v1.Host.ListKeys:input_type -> objecthost.plugin.v1.ListKeysRequest
-	1,  // 34: objecthost.plugin.v1.Plugin.Describe:output_type -> objecthost.plugin.v1.Description
-	3,  // 35: objecthost.plugin.v1.Plugin.Init:output_type -> objecthost.plugin.v1.InitResponse
-	5,  // 36: objecthost.plugin.v1.Plugin.Start:output_type -> objecthost.plugin.v1.StartResponse
-	7,  // 37: objecthost.plugin.v1.Plugin.Stop:output_type -> objecthost.plugin.v1.StopResponse
-	9,  // 38: objecthost.plugin.v1.Plugin.Health:output_type -> objecthost.plugin.v1.HealthResponse
-	11, // 39: objecthost.plugin.v1.Plugin.HandleEvents:output_type -> objecthost.plugin.v1.EventAck
-	13, // 40: objecthost.plugin.v1.Plugin.BeforeWrite:output_type -> objecthost.plugin.v1.WriteDecision
-	14, // 41: objecthost.plugin.v1.Plugin.AfterWrite:output_type -> objecthost.plugin.v1.AfterWriteResponse
-	18, // 42: objecthost.plugin.v1.Plugin.ServeHTTP:output_type -> objecthost.plugin.v1.HTTPResponse
-	21, // 43: objecthost.plugin.v1.Plugin.Call:output_type -> objecthost.plugin.v1.ServiceAnswer
-	24, // 44: objecthost.plugin.v1.Host.Find:output_type -> objecthost.plugin.v1.FindResponse
-	26, // 45: objecthost.plugin.v1.Host.Get:output_type -> objecthost.plugin.v1.RecordResponse
-	26, // 46: objecthost.plugin.v1.Host.Create:output_type -> objecthost.plugin.v1.RecordResponse
-	26, // 47: objecthost.plugin.v1.Host.Update:output_type -> objecthost.plugin.v1.RecordResponse
-	30, // 48: objecthost.plugin.v1.Host.Delete:output_type -> objecthost.plugin.v1.DeleteResponse
-	33, // 49: objecthost.plugin.v1.Host.Transaction:output_type -> objecthost.plugin.v1.TransactionResponse
-	35, // 50: objecthost.plugin.v1.Host.Publish:output_type -> objecthost.plugin.v1.PublishResponse
-	37, // 51: objecthost.plugin.v1.Host.Enqueue:output_type -> objecthost.plugin.v1.EnqueueResponse
-	39, // 52: objecthost.plugin.v1.Host.Send:output_type -> objecthost.plugin.v1.SendResponse
-	21, // 53: objecthost.plugin.v1.Host.CallService:output_type -> objecthost.plugin.v1.ServiceAnswer
-	41, // 54: objecthost.plugin.v1.Host.GetValue:output_type -> objecthost.plugin.v1.GetValueResponse
-	43, // 55: objecthost.plugin.v1.Host.SetValue:output_type -> objecthost.plugin.v1.SetValueResponse
-	45, // 56: objecthost.plugin.v1.Host.DeleteValue:output_type -> objecthost.plugin.v1.DeleteValueResponse
-	47, // 57: objecthost.plugin.v1.Host.ListKeys:output_type -> objecthost.plugin.v1.ListKeysResponse
-	34, // [34:58] is the sub-list for method output_type
-	10, // [10:34] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	24, // 6: objecthost.plugin.v1.NodeResult.error:type_name -> objecthost.plugin.v1.Error
+	34, // 7: objecthost.plugin.v1.TransactionRequest.steps:type_name -> objecthost.plugin.v1.Step
+	15, // 8: objecthost.plugin.v1.EnqueueRequest.headers:type_name -> objecthost.plugin.v1.Header
+	15, // 9: objecthost.plugin.v1.SendRequest.headers:type_name -> objecthost.plugin.v1.Header
+	15, // 10: objecthost.plugin.v1.SendResponse.headers:type_name -> objecthost.plugin.v1.Header
+	0,  // 11: objecthost.plugin.v1.Plugin.Describe:input_type -> objecthost.plugin.v1.DescribeRequest
+	2,  // 12: objecthost.plugin.v1.Plugin.Init:input_type -> objecthost.plugin.v1.InitRequest
+	4,  // 13: objecthost.plugin.v1.Plugin.Start:input_type -> objecthost.plugin.v1.StartRequest
+	6,  // 14: objecthost.plugin.v1.Plugin.Stop:input_type -> objecthost.plugin.v1.StopRequest
+	8,  // 15: objecthost.plugin.v1.Plugin.Health:input_type -> objecthost.plugin.v1.HealthRequest
+	10, // 16: objecthost.plugin.v1.Plugin.HandleEvents:input_type -> objecthost.plugin.v1.EventBatch
+	12, // 17: objecthost.plugin.v1.Plugin.BeforeWrite:input_type -> objecthost.plugin.v1.WriteCall
+	12, // 18: objecthost.plugin.v1.Plugin.AfterWrite:input_type -> objecthost.plugin.v1.WriteCall
+	16, // 19: objecthost.plugin.v1.Plugin.ServeHTTP:input_type -> objecthost.plugin.v1.HTTPRequest
+	20, // 20: objecthost.plugin.v1.Plugin.Call:input_type -> objecthost.plugin.v1.ServiceCall
+	22, // 21: objecthost.plugin.v1.Plugin.RunNode:input_type -> objecthost.plugin.v1.NodeCall
+	25, // 22: objecthost.plugin.v1.Host.Find:input_type -> objecthost.plugin.v1.FindRequest
+	27, // 23: objecthost.plugin.v1.Host.Get:input_type -> objecthost.plugin.v1.GetRequest
+	29, // 24: objecthost.plugin.v1.Host.Create:input_type -> objecthost.plugin.v1.CreateRequest
+	30, // 25: objecthost.plugin.v1.Host.Update:input_type -> objecthost.plugin.v1.UpdateRequest
+	31, // 26: objecthost.plugin.v1.Host.Delete:input_type -> objecthost.plugin.v1.DeleteRequest
+	33, // 27: objecthost.plugin.v1.Host.Transaction:input_type -> objecthost.plugin.v1.TransactionRequest
+	36, // 28: objecthost.plugin.v1.Host.Publish:input_type -> objecthost.plugin.v1.PublishRequest
+	38, // 29: objecthost.plugin.v1.Host.Enqueue:input_type -> objecthost.plugin.v1.EnqueueRequest
+	40, // 30: objecthost.plugin.v1.Host.Send:input_type -> objecthost.plugin.v1.SendRequest
+	20, // 31: objecthost.plugin.v1.Host.CallService:input_type -> objecthost.plugin.v1.ServiceCall
+	42, // 32: objecthost.plugin.v1.Host.GetValue:input_type -> objecthost.plugin.v1.GetValueRequest
+	44, // 33: objecthost.plugin.v1.Host.SetValue:input_type -> objecthost.plugin.v1.SetValueRequest
+	46, // 34: objecthost.plugin.v1.Host.DeleteValue:input_type -> objecthost.plugin.v1.DeleteValueRequest
+	48, // 35: objecthost.plugin.v1.Host.ListKeys:input_type -> objecthost.plugin.v1.ListKeysRequest
+	1,  // 36: objecthost.plugin.v1.Plugin.Describe:output_type -> objecthost.plugin.v1.Description
+	3,  // 37: objecthost.plugin.v1.Plugin.Init:output_type -> objecthost.plugin.v1.InitResponse
+	5,  // 38: objecthost.plugin.v1.Plugin.Start:output_type -> objecthost.plugin.v1.StartResponse
+	7,  // 39: objecthost.plugin.v1.Plugin.Stop:output_type -> objecthost.plugin.v1.StopResponse
+	9,  // 40: objecthost.plugin.v1.Plugin.Health:output_type -> objecthost.plugin.v1.HealthResponse
+	11, // 41: objecthost.plugin.v1.Plugin.HandleEvents:output_type -> objecthost.plugin.v1.EventAck
+	13, // 42: objecthost.plugin.v1.Plugin.BeforeWrite:output_type -> objecthost.plugin.v1.WriteDecision
+	14, // 43: objecthost.plugin.v1.Plugin.AfterWrite:output_type -> objecthost.plugin.v1.AfterWriteResponse
+	18, // 44: objecthost.plugin.v1.Plugin.ServeHTTP:output_type -> objecthost.plugin.v1.HTTPResponse
+	21, // 45: objecthost.plugin.v1.Plugin.Call:output_type -> objecthost.plugin.v1.ServiceAnswer
+	23, // 46: objecthost.plugin.v1.Plugin.RunNode:output_type -> objecthost.plugin.v1.NodeResult
+	26, // 47: objecthost.plugin.v1.Host.Find:output_type -> objecthost.plugin.v1.FindResponse
+	28, // 48: objecthost.plugin.v1.Host.Get:output_type -> objecthost.plugin.v1.RecordResponse
+	28, // 49: objecthost.plugin.v1.Host.Create:output_type -> objecthost.plugin.v1.RecordResponse
+	28, // 50: objecthost.plugin.v1.Host.Update:output_type -> objecthost.plugin.v1.RecordResponse
+	32, // 51: objecthost.plugin.v1.Host.Delete:output_type -> objecthost.plugin.v1.DeleteResponse
+	35, // 52: objecthost.plugin.v1.Host.Transaction:output_type -> objecthost.plugin.v1.TransactionResponse
+	37, // 53: objecthost.plugin.v1.Host.Publish:output_type -> objecthost.plugin.v1.PublishResponse
+	39, // 54: objecthost.plugin.v1.Host.Enqueue:output_type -> objecthost.plugin.v1.EnqueueResponse
+	41, // 55: objecthost.plugin.v1.Host.Send:output_type -> objecthost.plugin.v1.SendResponse
+	21, // 56: objecthost.plugin.v1.Host.CallService:output_type -> objecthost.plugin.v1.ServiceAnswer
+	43, // 57: objecthost.plugin.v1.Host.GetValue:output_type -> objecthost.plugin.v1.GetValueResponse
+	45, // 58: objecthost.plugin.v1.Host.SetValue:output_type -> objecthost.plugin.v1.SetValueResponse
+	47, // 59: objecthost.plugin.v1.Host.DeleteValue:output_type -> objecthost.plugin.v1.DeleteValueResponse
+	49, // 60: objecthost.plugin.v1.Host.ListKeys:output_type -> objecthost.plugin.v1.ListKeysResponse
+	36, // [36:61] is the sub-list for method output_type
+	11, // [11:36] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_plugin_proto_init() }
@@ -2974,7 +3208,7 @@ func file_plugin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_plugin_proto_rawDesc), len(file_plugin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   48,
+			NumMessages:   50,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -25,6 +25,10 @@
 // objecthost-token. A call made while the plugin handles a call of the host
 // should pass on that call's metadata key objecthost-call.
 //
+// Traces. Calls in either direction may carry the metadata keys traceparent and
+// tracestate of W3C Trace Context. A call made while the plugin handles a call of
+// the host should pass them on, or those of a span of its own below it.
+//
 // Errors. Calls of Host end with a status whose details hold an Error. A
 // refusal by a hook is an answer, not an error: WriteDecision.refusal.
 //
@@ -62,6 +66,7 @@ const (
 	Plugin_AfterWrite_FullMethodName   = "/objecthost.plugin.v1.Plugin/AfterWrite"
 	Plugin_ServeHTTP_FullMethodName    = "/objecthost.plugin.v1.Plugin/ServeHTTP"
 	Plugin_Call_FullMethodName         = "/objecthost.plugin.v1.Plugin/Call"
+	Plugin_RunNode_FullMethodName      = "/objecthost.plugin.v1.Plugin/RunNode"
 )
 
 // PluginClient is the client API for Plugin service.
@@ -91,6 +96,8 @@ type PluginClient interface {
 	ServeHTTP(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[HTTPRequest, HTTPResponse], error)
 	// Call calls a named service of the plugin.
 	Call(ctx context.Context, in *ServiceCall, opts ...grpc.CallOption) (*ServiceAnswer, error)
+	// RunNode executes a node of a flow whose type the plugin contributes.
+	RunNode(ctx context.Context, in *NodeCall, opts ...grpc.CallOption) (*NodeResult, error)
 }
 
 type pluginClient struct {
@@ -207,6 +214,16 @@ func (c *pluginClient) Call(ctx context.Context, in *ServiceCall, opts ...grpc.C
 	return out, nil
 }
 
+func (c *pluginClient) RunNode(ctx context.Context, in *NodeCall, opts ...grpc.CallOption) (*NodeResult, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(NodeResult)
+	err := c.cc.Invoke(ctx, Plugin_RunNode_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PluginServer is the server API for Plugin service.
 // All implementations must embed UnimplementedPluginServer
 // for forward compatibility.
@@ -234,6 +251,8 @@ type PluginServer interface {
 	ServeHTTP(grpc.BidiStreamingServer[HTTPRequest, HTTPResponse]) error
 	// Call calls a named service of the plugin.
 	Call(context.Context, *ServiceCall) (*ServiceAnswer, error)
+	// RunNode executes a node of a flow whose type the plugin contributes.
+	RunNode(context.Context, *NodeCall) (*NodeResult, error)
 	mustEmbedUnimplementedPluginServer()
 }
 
@@ -273,6 +292,9 @@ func (UnimplementedPluginServer) ServeHTTP(grpc.BidiStreamingServer[HTTPRequest,
 }
 func (UnimplementedPluginServer) Call(context.Context, *ServiceCall) (*ServiceAnswer, error) {
 	return nil, status.Error(codes.Unimplemented, "method Call not implemented")
+}
+func (UnimplementedPluginServer) RunNode(context.Context, *NodeCall) (*NodeResult, error) {
+	return nil, status.Error(codes.Unimplemented, "method RunNode not implemented")
 }
 func (UnimplementedPluginServer) mustEmbedUnimplementedPluginServer() {}
 func (UnimplementedPluginServer) testEmbeddedByValue()                {}
@@ -453,6 +475,24 @@ func _Plugin_Call_Handler(srv interface{}, ctx context.Context, dec func(interfa
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Plugin_RunNode_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(NodeCall)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PluginServer).RunNode(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Plugin_RunNode_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PluginServer).RunNode(ctx, req.(*NodeCall))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Plugin_ServiceDesc is the grpc.ServiceDesc for Plugin service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -491,6 +531,10 @@ var Plugin_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Call",
 			Handler:    _Plugin_Call_Handler,
+		},
+		{
+			MethodName: "RunNode",
+			Handler:    _Plugin_RunNode_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{
