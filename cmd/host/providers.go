@@ -161,7 +161,7 @@ func pluginManager(cfg settings.Settings, db *storage.DB) (*pluginhost.Manager, 
 	}
 	// A plugin gets half of the grace time, so that the host's own work has
 	// some left.
-	return pluginhost.New(db, pluginhost.Config{Dir: cfg.PluginDir, RunDir: cfg.PluginRun, Dev: cfg.PluginsDev, StopGrace: cfg.Grace / 2})
+	return pluginhost.New(db, pluginhost.Config{Dir: cfg.PluginDir, RunDir: cfg.PluginRun, Dev: cfg.PluginsDev, StopGrace: cfg.Grace / 2, Validator: &pluginconfig.Validator{}})
 }
 
 // newKernel puts the plugins into a kernel, which orders them itself.

@@ -1,5 +1,5 @@
-// Package bundles holds the commands that make, check and install bundles of
-// plugins. They work on files, without a running host.
+// Package bundles holds the commands that make and check bundles of plugins, and
+// installs them. It works on files, without a running host.
 package bundles
 
 import (
@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -27,7 +28,7 @@ import (
 // Commands returns the commands, to be put beside those that speak to a running
 // host.
 func Commands() []*cobra.Command {
-	return []*cobra.Command{newPlugin(), keygen(), pack(), verify(), install()}
+	return []*cobra.Command{newPlugin(), keygen(), pack(), verify()}
 }
 
 // keygen makes a pair of keys.
@@ -199,7 +200,7 @@ func verify() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return show(c, b, keyID)
+			return show(c.OutOrStdout(), b, keyID)
 		},
 	}
 	pluginsFlag(c, &plugins)
@@ -211,74 +212,58 @@ func pluginsFlag(c *cobra.Command, plugins *string) {
 }
 
 // show prints what an operator decides by.
-func show(c *cobra.Command, b *bundle.Bundle, keyID string) error {
+func show(w io.Writer, b *bundle.Bundle, keyID string) error {
 	text, err := json.MarshalIndent(b.Manifest.Capabilities, "", "  ")
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(c.OutOrStdout(), "%s %s (%s), signed by %s\nrequests %s\n", b.Manifest.Name, b.Manifest.Version, b.Manifest.ID, keyID, text)
+	_, err = fmt.Fprintf(w, "%s %s (%s), signed by %s\nrequests %s\n", b.Manifest.Name, b.Manifest.Version, b.Manifest.ID, keyID, text)
 	return err
 }
 
-func install() *cobra.Command {
-	var plugins string
-	var grant bool
-	c := &cobra.Command{
-		Use: "install BUNDLE", Short: "Check a bundle, copy it to the folder of plugins, and grant what it requests", Args: cobra.ExactArgs(1),
-		Long: "Check a bundle, copy it to the folder of plugins, and grant what it requests.\n\n" +
-			"An older version is replaced. A running host takes the new one by restart of the plugin, or of itself when\n" +
-			"the plugin is new or contributes other things than before.",
-		RunE: func(c *cobra.Command, args []string) error {
-			b, keyID, err := check(args[0], plugins)
-			if err != nil {
-				return err
-			}
-			if err := show(c, b, keyID); err != nil {
-				return err
-			}
-			if !grant {
-				return errors.New("nothing was installed: say --grant to give the plugin what it requests")
-			}
-			return put(b, keyID, plugins)
-		},
-	}
-	pluginsFlag(c, &plugins)
-	c.Flags().BoolVar(&grant, "grant", false, "grant the capabilities that the bundle requests")
-	return c
-}
-
-// put copies a bundle into the folder of plugins and locks what was copied.
-func put(b *bundle.Bundle, keyID, plugins string) error {
-	home := filepath.Join(plugins, b.Manifest.Name)
-	next := filepath.Join(plugins, "."+b.Manifest.Name+".next")
-	if err := os.RemoveAll(next); err != nil {
-		return err
-	}
-	if err := os.CopyFS(next, os.DirFS(b.Dir)); err != nil {
-		return err
-	}
-	copied, err := bundle.Open(next)
+// Install checks a bundle, copies it into a folder of plugins without a running
+// host, and grants what it requests; without grant it only shows that.
+func Install(w io.Writer, path, plugins string, grant bool) error {
+	trust, err := bundle.LoadTrust(pluginhost.TrustDir(plugins))
 	if err != nil {
 		return err
 	}
-	if copied.Digest != b.Digest {
-		return fmt.Errorf("%s changed while it was installed", b.Dir)
+	staged, err := bundle.Stage(plugins, path)
+	if err != nil {
+		return err
 	}
+	installed := false
+	keyID, err := staged.Verify(trust)
+	if err == nil {
+		err = staged.Manifest.RunsOn(runtime.GOOS + "/" + runtime.GOARCH)
+	}
+	if err == nil {
+		err = show(w, staged, keyID)
+	}
+	switch {
+	case err != nil:
+	case !grant:
+		err = errors.New("nothing was installed: say --grant to give the plugin what it requests")
+	default:
+		name := staged.Manifest.Name
+		var home *bundle.Bundle
+		home, err = staged.Commit(plugins, filepath.Join(plugins, name), entry(staged, keyID))
+		installed = home != nil
+	}
+	if !installed {
+		err = errors.Join(err, staged.Discard())
+	}
+	return err
+}
+
+// entry is the decision of whoever runs the command.
+func entry(b *bundle.Bundle, keyID string) bundle.Entry {
 	who := "unknown"
 	if u, err := user.Current(); err == nil {
 		who = u.Username
 	}
-	return bundle.UpdateLock(plugins, func(l bundle.Lock) error {
-		if err := os.RemoveAll(home); err != nil {
-			return err
-		}
-		if err := os.Rename(next, home); err != nil {
-			return err
-		}
-		l[b.Manifest.Name] = bundle.Entry{
-			Version: b.Manifest.Version, Digest: b.Digest, KeyID: keyID, Enabled: true,
-			Grants: b.Manifest.Capabilities, GrantedBy: who, GrantedAt: time.Now().UTC().Truncate(time.Second),
-		}
-		return nil
-	})
+	return bundle.Entry{
+		Version: b.Manifest.Version, Digest: b.Digest, KeyID: keyID, Enabled: true,
+		Grants: b.Manifest.Capabilities, GrantedBy: who, GrantedAt: time.Now().UTC().Truncate(time.Second),
+	}
 }

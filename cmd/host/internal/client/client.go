@@ -2,6 +2,7 @@
 package client
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -48,6 +49,46 @@ func New(baseURL, key string) (*Client, error) {
 		return nil, fmt.Errorf("%q is not a URL such as http://127.0.0.1:8080", baseURL)
 	}
 	return &Client{base: strings.TrimRight(baseURL, "/"), key: key, http: &http.Client{Timeout: time.Minute}}, nil
+}
+
+// Within is the client with another bound for each call, a minute at first; 0
+// sets none.
+func (c *Client) Within(d time.Duration) *Client {
+	other := *c
+	other.http = &http.Client{Timeout: d}
+	return &other
+}
+
+// Lines calls line with each line of an answer as it comes, until the answer or
+// ctx ends or line returns an error. An answer outside 2xx is an *[Error].
+func (c *Client) Lines(ctx context.Context, path string, line func(string) error) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+path, nil)
+	if err != nil {
+		return fmt.Errorf("make request: %w", err)
+	}
+	if c.key != "" {
+		req.Header.Set("X-API-Key", c.key)
+	}
+	resp, err := c.Within(0).http.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode < 200 || resp.StatusCode > 299 {
+		data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+		if err != nil {
+			return fmt.Errorf("read answer: %w", err)
+		}
+		return answerError(resp.StatusCode, data)
+	}
+	in := bufio.NewScanner(resp.Body)
+	in.Buffer(nil, 1<<20)
+	for in.Scan() {
+		if err := line(in.Text()); err != nil {
+			return err
+		}
+	}
+	return in.Err()
 }
 
 // Do sends in as JSON, when it is not nil, and decodes the answer into out,

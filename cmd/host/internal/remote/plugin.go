@@ -47,12 +47,18 @@ func (s *session) plugin() *cobra.Command {
 			},
 		}
 	}
-	lines := 100
+	lines, follow := 100, false
 	logs := &cobra.Command{
 		Use: "logs NAME", Short: "Print the end of a plugin's log", Args: cobra.ExactArgs(1),
-		RunE: func(c *cobra.Command, args []string) error { return s.pluginLogs(c, args[0], lines) },
+		RunE: func(c *cobra.Command, args []string) error {
+			if follow {
+				return s.followLogs(c, args[0], lines)
+			}
+			return s.pluginLogs(c, args[0], lines)
+		},
 	}
 	logs.Flags().IntVar(&lines, "lines", lines, "how many lines, at most 500")
+	logs.Flags().BoolVarP(&follow, "follow", "f", false, "go on with the lines that come")
 	return group("plugin", "Run plugins in processes of their own, and make bundles of them",
 		&cobra.Command{
 			Use: "list", Short: "List the plugins of a running host", Args: cobra.NoArgs,
@@ -66,6 +72,7 @@ func (s *session) plugin() *cobra.Command {
 		},
 		action("enable", "Switch a plugin on"), action("disable", "Switch a plugin off"),
 		action("restart", "Start a plugin anew, with what is in its folder"), logs,
+		s.installPlugin(), s.upgradePlugin(), s.uninstallPlugin(),
 	)
 }
 
