@@ -65,7 +65,7 @@ func (p *Plugin) Manifest() core.Manifest {
 		Provides:    []string{ServiceKey.Name(), MetadataKey.Name()},
 		Contributes: core.Contributions{
 			Objects:     p.objects,
-			Permissions: []core.Permission{{Name: PermissionManageMetadata, Description: "Define objects through the API"}},
+			Permissions: []core.Permission{{Name: PermissionManageMetadata, Description: "Define objects through the API", Host: true}},
 		},
 	}
 }

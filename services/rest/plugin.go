@@ -154,6 +154,15 @@ func (p *Plugin) Stop(ctx context.Context) error {
 	return nil
 }
 
+// Routes lists all routes that the server serves, its own first; nil before
+// Init.
+func (p *Plugin) Routes() []OwnedRoute {
+	if server := p.built(); server != nil {
+		return server.Routes()
+	}
+	return nil
+}
+
 // Addr implements Service.
 func (p *Plugin) Addr() string {
 	if server := p.built(); server != nil {

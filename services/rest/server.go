@@ -154,6 +154,9 @@ func (s *Server) SetRoutes(plugin string, routes []core.Route) error {
 	return nil
 }
 
+// Routes lists all routes, the server's own first.
+func (s *Server) Routes() []OwnedRoute { return slices.Clone(s.routes) }
+
 // Handler serves the API without a socket, for tests and for hosts that bring
 // their own server.
 func (s *Server) Handler() http.Handler { return s.handler }
