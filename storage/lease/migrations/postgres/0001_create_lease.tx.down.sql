@@ -1,0 +1,2 @@
+DROP TABLE sys_lease;
+DROP TABLE sys_node;
