@@ -387,7 +387,7 @@ type idle struct {
 	looks, writes atomic.Int64
 }
 
-func (s *idle) Outlook(ctx context.Context, p []driver.PartitionRange) (driver.Outlook, error) {
+func (s *idle) Outlook(ctx context.Context, p driver.View) (driver.Outlook, error) {
 	s.looks.Add(1)
 	return s.Store.Outlook(ctx, p)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/objecthost/objecthost/core/event"
 	"github.com/objecthost/objecthost/services/messaging/driver"
 	"github.com/objecthost/objecthost/storage"
+	"github.com/objecthost/objecthost/storage/lease"
 )
 
 // EventLog is what the outbox needs of the realtime service: an append that
@@ -43,6 +44,9 @@ type Config struct {
 	// Node names this process in claims (a random name). It must be unique per
 	// process, so that a restarted host cannot take its old claims for its own.
 	Node string
+	// Leases divide the partitions among the processes that share the store; nil
+	// serves all of them here. The service starts and stops them with itself.
+	Leases *lease.Holder
 	// Exclusive tells that no other process sends from this store, so that a
 	// start may take back every claim at once.
 	Exclusive bool

@@ -41,14 +41,14 @@ func (w *watched) Claim(ctx context.Context, req driver.ClaimRequest) ([]*driver
 	return rows, err
 }
 
-func (w *watched) Insert(ctx context.Context, rows []*driver.Row, hold time.Duration) ([]driver.Inserted, error) {
+func (w *watched) Insert(ctx context.Context, rows []*driver.Row, terms driver.Terms) ([]driver.Inserted, error) {
 	w.inserts.Add(1)
 	if w.refuse != nil {
 		if err := w.refuse(rows); err != nil {
 			return nil, err
 		}
 	}
-	return w.Store.Insert(ctx, rows, hold)
+	return w.Store.Insert(ctx, rows, terms)
 }
 
 func (w *watched) Record(ctx context.Context, outcomes []driver.Outcome, touches []driver.Touch) ([]bool, error) {

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/objecthost/objecthost/services/messaging/driver"
+	"github.com/objecthost/objecthost/storage/lease"
 )
 
 const (
@@ -57,6 +58,10 @@ type dispatcher struct {
 	oldest, newest                           *job
 	pumpTimer, staleTimer                    *time.Timer
 	lastErr                                  error
+	// held are the ranges of partitions that are served here, busy the requests
+	// of each range whose outcomes are not saved yet.
+	held lease.Set
+	busy [lease.Ranges]int
 
 	// claimable is closed once the claims of a process that died have been
 	// taken back: the first claim of this one must not be among them.
@@ -67,6 +72,7 @@ type dispatcher struct {
 	claimKick  chan struct{}
 	pollKick   chan struct{}
 	unreserved chan struct{} // a slot was given back
+	settled    chan struct{} // outcomes were saved
 	// reservationLimit is the constant of that name but in tests.
 	reservationLimit time.Duration
 	payloadSem       *semaphore.Weighted
@@ -82,10 +88,14 @@ func newDispatcher(s *Service) *dispatcher {
 		s: s, cfg: s.cfg, log: s.cfg.Logger,
 		targets: make(map[int64]*target), hosts: make(map[string]*host), lanes: make(map[int64]*lane),
 		work:      make(chan *job, s.cfg.MaxInFlight+s.cfg.MaxSlow+1),
-		claimKick: make(chan struct{}, 1), pollKick: make(chan struct{}, 1), unreserved: make(chan struct{}, 1), reservationLimit: reservationLimit,
+		claimKick: make(chan struct{}, 1), pollKick: make(chan struct{}, 1), unreserved: make(chan struct{}, 1), settled: make(chan struct{}, 1), held: lease.All, reservationLimit: reservationLimit,
 		payloadSem: semaphore.NewWeighted(int64(s.cfg.PayloadMemory)), claimable: make(chan struct{}),
 	}
 	d.rec = newOutcomeWriter(d)
+	if s.cfg.Leases != nil {
+		d.held = s.cfg.Leases.Held().Ranges
+		s.cfg.Leases.Watch(d.leasesChanged)
+	}
 	return d
 }
 
@@ -354,75 +364,84 @@ func (d *dispatcher) claim(ctx context.Context) error {
 	if err := d.loadTargets(ctx); err != nil {
 		return err
 	}
-	wants, gens := d.wants()
-	if len(wants) == 0 {
+	c := d.wants()
+	if len(c.wants) == 0 {
 		return nil
 	}
-	return d.claimWants(ctx, wants, gens)
+	return d.claimWants(ctx, c)
 }
 
 // claimWants claims for several targets at once. A claim that the store
 // refuses is split until the target that it refuses stands alone; that one
 // waits for the next look at the store, and no other does.
-func (d *dispatcher) claimWants(ctx context.Context, wants []driver.Want, gens map[int64]uint64) error {
+func (d *dispatcher) claimWants(ctx context.Context, c claim) error {
 	began := time.Now()
 	rows, err := d.cfg.Store.Claim(ctx, driver.ClaimRequest{
-		Node: d.cfg.Node, Token: uuid.NewString(), Wants: wants, Hold: d.cfg.hold(),
+		Node: d.cfg.Node, Token: uuid.NewString(), Wants: c.wants, Hold: d.cfg.hold(), Lease: c.lease,
 	})
 	switch {
 	case err == nil:
 		d.setErr(nil)
-		d.accept(rows, wants, gens, began.Add(d.cfg.QueueWait))
+		d.accept(rows, c, began.Add(d.cfg.QueueWait))
 		return nil
 	case away(err) || ctx.Err() != nil:
 		return err
-	case len(wants) > 1:
-		half := len(wants) / 2
-		return errors.Join(d.claimWants(ctx, wants[:half], gens), d.claimWants(ctx, wants[half:], gens))
+	case len(c.wants) > 1:
+		a, b := c, c
+		half := len(c.wants) / 2
+		a.wants, b.wants = c.wants[:half], c.wants[half:]
+		return errors.Join(d.claimWants(ctx, a), d.claimWants(ctx, b))
 	}
-	d.log.Error("claim rows of a target", "target_id", wants[0].TargetID, "error", err)
+	d.log.Error("claim rows of a target", "target_id", c.wants[0].TargetID, "error", err)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.targets[wants[0].TargetID].ready = false
+	d.targets[c.wants[0].TargetID].ready = false
 	return nil
 }
 
 // wants lists what to claim: of every ready target as many rows as it can take
 // soon, within what this process may hold.
-func (d *dispatcher) wants() ([]driver.Want, map[int64]uint64) {
+func (d *dispatcher) wants() (c claim) {
+	held := d.lease()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	budget := d.cfg.BatchSize - d.queued
-	if d.stopping || d.queued >= d.lowWater() || budget <= 0 || d.rec.backlog() > 4*d.cfg.BatchSize {
-		return nil, nil
+	if held.Ranges == 0 || d.stopping || d.queued >= d.lowWater() || budget <= 0 || d.rec.backlog() > 4*d.cfg.BatchSize {
+		return c
 	}
 	now := time.Now()
 	var eligible []*target
 	for _, t := range d.targets {
-		if t.ready && t.cfg != nil && !t.stale && t.cfg.row.State == TargetActive && t.room(now) > 0 {
+		if t.ready && t.cfg != nil && !t.stale && t.cfg.row.State == TargetActive && d.served(t) && t.room(now) > 0 {
 			eligible = append(eligible, t)
 		}
 	}
 	if len(eligible) == 0 {
-		return nil, nil
+		return c
 	}
 	// The longest unserved first, so that a budget smaller than the number of
 	// targets goes round.
 	slices.SortFunc(eligible, func(a, b *target) int { return a.lastClaim.Compare(b.lastClaim) })
 	share := max(budget/len(eligible), minShare)
-	wants := make([]driver.Want, 0, len(eligible))
-	gens := make(map[int64]uint64, len(eligible))
+	c = claim{wants: make([]driver.Want, 0, len(eligible)), gens: make(map[int64]uint64, len(eligible)), lease: d.leased(held)}
 	for _, t := range eligible {
 		n := min(t.room(now), share, budget)
 		if n == 0 {
 			break
 		}
 		budget -= n
-		wants = append(wants, driver.Want{TargetID: t.id, First: n, Retry: max(1, n/4)})
-		gens[t.id] = t.gen
+		c.wants = append(c.wants, driver.Want{TargetID: t.id, First: n, Retry: max(1, n/4), Anywhere: !t.spread()})
+		c.gens[t.id] = t.gen
 		t.lastClaim, t.done = now, 0
 	}
-	return wants, gens
+	return c
+}
+
+// claim is what a claim asks for, with the targets' generations at that time.
+type claim struct {
+	wants []driver.Want
+	gens  map[int64]uint64
+	lease driver.Lease
 }
 
 // room is the number of rows that are worth claiming for a target: its free
@@ -444,8 +463,8 @@ func (t *target) room(now time.Time) int {
 }
 
 // accept takes over claimed rows.
-func (d *dispatcher) accept(rows []*driver.Row, wants []driver.Want, gens map[int64]uint64, sendBy time.Time) {
-	got := make(map[int64]driver.Want, len(wants))
+func (d *dispatcher) accept(rows []*driver.Row, c claim, sendBy time.Time) {
+	got := make(map[int64]driver.Want, len(c.wants))
 	var giveBack []*job
 	d.mu.Lock()
 	for _, r := range rows {
@@ -463,13 +482,17 @@ func (d *dispatcher) accept(rows []*driver.Row, wants []driver.Want, gens map[in
 			giveBack = append(giveBack, j)
 			continue
 		}
+		if !d.serves(t, r.Partition) { // the lease was lost meanwhile
+			giveBack = append(giveBack, j)
+			continue
+		}
 		d.enqueue(j)
 	}
-	for _, w := range wants {
+	for _, w := range c.wants {
 		t := d.targets[w.TargetID]
 		n := got[w.TargetID]
 		t.tookDue = t.tookDue || n.Retry > 0
-		if n.First < w.First && n.Retry < w.Retry && t.gen == gens[w.TargetID] {
+		if n.First < w.First && n.Retry < w.Retry && t.gen == c.gens[w.TargetID] {
 			t.ready = false
 			if t.moreDue && t.tookDue {
 				t.moreDue, t.tookDue = false, false
@@ -559,7 +582,8 @@ func (d *dispatcher) loadTargets(ctx context.Context) error {
 	defer d.mu.Unlock()
 	for _, c := range configs {
 		t := d.target(c.row.ID)
-		t.configure(c, d.cfg.MaxPerTarget)
+		t.configure(c)
+		t.limiter.bound(d.limitOf(t))
 		if t.stale = t.changes != changes[t.id]; t.stale {
 			d.kickClaim()
 		}
@@ -577,16 +601,9 @@ type targetConfig struct {
 }
 
 // configure takes over a target's settings and keeps what was learned.
-func (t *target) configure(c *targetConfig, maxPerTarget int) {
+func (t *target) configure(c *targetConfig) {
 	t.cfg = c
 	t.failing = c.row.FailingSince != 0
-	limit := maxPerTarget
-	if c.MaxConcurrency > 0 {
-		limit = min(limit, c.MaxConcurrency)
-	}
-	t.limiter.max = float64(limit)
-	t.limiter.limit = min(t.limiter.limit, t.limiter.max)
-	t.limiter.threshold = min(t.limiter.threshold, t.limiter.max)
 	switch {
 	case c.RatePerSecond <= 0:
 		t.rate = nil

@@ -41,6 +41,13 @@ func newLimiter(maxConcurrency int) limiter {
 	return limiter{limit: math.Min(startLimit, m), threshold: m, max: m}
 }
 
+// bound sets the largest limit.
+func (l *limiter) bound(n int) {
+	l.max = float64(n)
+	l.limit = math.Min(l.limit, l.max)
+	l.threshold = math.Min(l.threshold, l.max)
+}
+
 // allowed is the number of requests that may be in flight now.
 func (l *limiter) allowed(now time.Time) int {
 	switch {

@@ -88,7 +88,7 @@ func (s *Service) insert(ctx context.Context, rows []*driver.Row) ([]Enqueued, e
 		return nil, err
 	}
 	reserved := s.dispatch.reserve(ctx, rows)
-	done, err := s.cfg.Store.Insert(ctx, rows, s.cfg.hold())
+	done, err := s.cfg.Store.Insert(ctx, rows, driver.Terms{Hold: s.cfg.hold(), Token: reserved.lease})
 	if err != nil {
 		reserved.release(rows...)
 		return nil, fmt.Errorf("enqueue deliveries: %w", err)

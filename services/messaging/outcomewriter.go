@@ -116,6 +116,7 @@ func (w *outcomeWriter) run() {
 			if !w.save(batch) {
 				return
 			}
+			w.d.jobsSettled(batch)
 		}
 	}
 }

@@ -71,7 +71,7 @@ func (d *dispatcher) look(ctx context.Context, exclusive *bool) (time.Duration, 
 
 // poll looks once and returns when to look again at the latest.
 func (d *dispatcher) poll(ctx context.Context) (time.Duration, error) {
-	outlook, err := d.cfg.Store.Outlook(ctx, nil)
+	outlook, err := d.cfg.Store.Outlook(ctx, d.view())
 	if err != nil {
 		return 0, err
 	}
@@ -105,10 +105,12 @@ func (d *dispatcher) poll(ctx context.Context) (time.Duration, error) {
 	now := time.Now()
 	for _, due := range outlook.Due {
 		t := d.target(due.TargetID)
-		if due.In <= 0 {
+		switch {
+		case due.Elsewhere && t.cfg != nil:
+		case due.Elsewhere || due.In <= 0:
 			t.moreDue = true
 			d.markReady(t)
-		} else {
+		default:
 			d.dueAt(t, now.Add(due.In), now)
 		}
 	}

@@ -15,6 +15,8 @@ import (
 type reservation struct {
 	d    *dispatcher
 	held map[*driver.Row]*job
+	// lease is the token of the lease under which the slots were given.
+	lease string
 	// timer gives the slots back when nobody tells how the transaction ended:
 	// the answer to its commit was lost.
 	timer *time.Timer
@@ -33,10 +35,10 @@ func (d *dispatcher) reserve(ctx context.Context, rows []*driver.Row) *reservati
 	if storage.Foreign(ctx) {
 		return r
 	}
-	now := time.Now()
+	now, held := time.Now(), d.lease()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !d.started || d.stopping || d.alone || len(d.quarantine) > 0 {
+	if held.Ranges == 0 || !d.started || d.stopping || d.alone || len(d.quarantine) > 0 {
 		return r
 	}
 	token := ""
@@ -45,7 +47,7 @@ func (d *dispatcher) reserve(ctx context.Context, rows []*driver.Row) *reservati
 			continue
 		}
 		if token == "" {
-			token = uuid.NewString()
+			token, r.lease = uuid.NewString(), held.Token
 			r.held = make(map[*driver.Row]*job)
 		}
 		t := d.targets[row.TargetID]
@@ -70,7 +72,7 @@ func (d *dispatcher) sendableNow(row *driver.Row, now time.Time) bool {
 		return false
 	case t.cfg.row.State != TargetActive || now.Before(t.pausedTil) || !t.limiter.openUntil.IsZero():
 		return false
-	case t.inFlight+t.reserved >= t.limiter.allowed(now):
+	case t.inFlight+t.reserved >= t.limiter.allowed(now) || !d.serves(t, row.Partition):
 		return false
 	case d.prompt+d.reserved >= d.cfg.MaxInFlight:
 		return false

@@ -17,6 +17,8 @@ type job struct {
 	sendBy  time.Time
 	started time.Time
 	slow    bool
+	// servedBy is the range that the job was begun under.
+	servedBy int
 	// prev and next link the jobs that hold a prompt slot, oldest first.
 	prev, next *job
 }
@@ -235,7 +237,7 @@ func (d *dispatcher) pickFrom(t *target, now time.Time) *job {
 		return nil
 	}
 	j := (*q)[0]
-	if j.host.inFlight >= d.cfg.MaxPerHost {
+	if j.host.inFlight >= d.share(d.cfg.MaxPerHost) {
 		j.host.waiting = append(j.host.waiting, t)
 		return nil
 	}
@@ -272,7 +274,8 @@ func (t *target) next(retriesAllowed bool) *[]*job {
 
 // begin gives a job a slot and a worker.
 func (d *dispatcher) begin(j *job, now time.Time) {
-	j.started = now
+	j.started, j.servedBy = now, j.target.rangeOf(j.row.Partition)
+	d.busy[j.servedBy]++
 	j.target.queued--
 	d.queued--
 	j.target.inFlight++

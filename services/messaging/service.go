@@ -2,9 +2,11 @@ package messaging
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 
 	"github.com/objecthost/objecthost/core"
 	"github.com/objecthost/objecthost/services/messaging/driver"
@@ -22,6 +24,7 @@ type Service struct {
 	dispatch *dispatcher
 	group    *groupCommitter
 	jobs     *jobRunner
+	leased   atomic.Bool
 
 	mu      sync.Mutex
 	targets map[driver.TargetKey]int64 // ids of committed targets
@@ -49,6 +52,11 @@ func New(cfg Config) (*Service, error) {
 
 // Start begins to send. It returns an error when the store does not answer.
 func (s *Service) Start(ctx context.Context) error {
+	if s.cfg.Leases != nil && s.leased.CompareAndSwap(false, true) {
+		if err := s.cfg.Leases.Start(ctx); err != nil {
+			return err
+		}
+	}
 	if err := s.dispatch.start(ctx); err != nil {
 		return err
 	}
@@ -63,6 +71,9 @@ func (s *Service) Stop(ctx context.Context) error {
 	s.jobs.stop()
 	err := s.dispatch.stop(ctx)
 	s.sender.Close()
+	if s.leased.CompareAndSwap(true, false) {
+		err = errors.Join(err, s.cfg.Leases.Stop(ctx))
+	}
 	return err
 }
 

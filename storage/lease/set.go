@@ -23,8 +23,11 @@ func RangeOf(partition int) int { return partition / span }
 
 // Has tells whether the set has a partition's range.
 func (s Set) Has(partition int) bool {
-	return partition >= 0 && partition < event.Partitions && s&(1<<RangeOf(partition)) != 0
+	return partition >= 0 && partition < event.Partitions && s.HasRange(RangeOf(partition))
 }
+
+// HasRange tells whether the set has a range.
+func (s Set) HasRange(r int) bool { return s&(1<<r) != 0 }
 
 // Len is the number of ranges in the set.
 func (s Set) Len() int { return bits.OnesCount16(uint16(s)) }

@@ -165,6 +165,35 @@ type Want struct {
 	// First is the largest number of rows that were never tried, Retry of rows
 	// whose retry is due, on top of them.
 	First, Retry int
+	// Anywhere takes rows of all partitions, whatever [Lease.Partitions] says.
+	Anywhere bool
+}
+
+// Lease is what the claiming process holds of a store that it shares.
+type Lease struct {
+	// Token fences the claim: nothing is claimed unless its lease lives, and
+	// what it holds stays its own until the claim has committed. "" claims
+	// without a lease.
+	Token string
+	// Partitions lists what is held; nil means all. Stores that one process has
+	// to itself need not look at it.
+	Partitions []int64
+}
+
+// Terms are those under which Insert stores rows as claimed.
+type Terms struct {
+	// Hold is added to each row's timeout to make the claim's end.
+	Hold time.Duration
+	// Token is that of the lease, see [Lease].
+	Token string
+}
+
+// View restricts what [Store.Outlook] looks at, as [Lease] restricts a claim.
+type View struct {
+	// Partitions lists those that count; nil means all.
+	Partitions []int64
+	// Anywhere lists targets of which all partitions count.
+	Anywhere []int64
 }
 
 // ClaimRequest asks for due rows of several targets at once.
@@ -173,14 +202,9 @@ type ClaimRequest struct {
 	Token string
 	Wants []Want
 	// Hold is added to each row's timeout to make the claim's end.
-	Hold time.Duration
-	// Partitions restricts the claim to partitions from First to Last;
-	// nil means all.
-	Partitions []PartitionRange
+	Hold  time.Duration
+	Lease Lease
 }
-
-// PartitionRange is an inclusive range of partitions.
-type PartitionRange struct{ First, Last int }
 
 // Outlook is what waits in the store.
 type Outlook struct {
@@ -200,6 +224,8 @@ type Due struct {
 	// In is the time until the first waiting row is due, ≤ 0 when one is due
 	// now.
 	In time.Duration
+	// Elsewhere tells that rows wait, but none that the view holds.
+	Elsewhere bool
 }
 
 // Touch is what a batch of outcomes says about a target.
@@ -297,8 +323,8 @@ type Store interface {
 	// key) exists, in the table or earlier in rows, is left out. A row with
 	// status InFlight is stored so only if no row of its ordering key goes
 	// before it (one in flight, one never tried, or any unfinished one when the
-	// row blocks on retry), else as Pending. Hold is added to a claimed row's timeout.
-	Insert(ctx context.Context, rows []*Row, hold time.Duration) ([]Inserted, error)
+	// row blocks on retry), else as Pending.
+	Insert(ctx context.Context, rows []*Row, terms Terms) ([]Inserted, error)
 	// Claim moves due rows of active targets to InFlight and returns them in
 	// the order of their order_seq within a target. A row that was never tried
 	// waits for earlier rows of its ordering key in flight on other nodes, a row
@@ -306,7 +332,7 @@ type Store interface {
 	Claim(ctx context.Context, req ClaimRequest) ([]*Row, error)
 	// Outlook tells what waits: the targets with waiting rows, and when the
 	// first claim ends.
-	Outlook(ctx context.Context, partitions []PartitionRange) (Outlook, error)
+	Outlook(ctx context.Context, view View) (Outlook, error)
 	// Record saves outcomes with their attempts and tells which of them still
 	// held their claim; the others change nothing. Touches are applied to
 	// their targets.

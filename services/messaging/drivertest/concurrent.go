@@ -35,7 +35,7 @@ func testConcurrentInserts(t *testing.T, b *bench) {
 		group.Add(1)
 		go func() {
 			defer group.Done()
-			out, err := b.Insert(b.ctx, rows[i:i+1], hold)
+			out, err := b.Insert(b.ctx, rows[i:i+1], driver.Terms{Hold: hold})
 			if err != nil {
 				t.Error(err)
 				return

@@ -90,7 +90,7 @@ func (b *bench) row(target *driver.Target) *driver.Row {
 
 func (b *bench) insert(t *testing.T, rows ...*driver.Row) []driver.Inserted {
 	t.Helper()
-	out, err := b.Insert(b.ctx, rows, hold)
+	out, err := b.Insert(b.ctx, rows, driver.Terms{Hold: hold})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -505,7 +505,7 @@ func testTargets(t *testing.T, b *bench) {
 func testOutlook(t *testing.T, b *bench) {
 	look := func() driver.Outlook {
 		t.Helper()
-		out, err := b.Outlook(b.ctx, nil)
+		out, err := b.Outlook(b.ctx, driver.View{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -74,7 +74,7 @@ func (s *Store) set(ctx context.Context, r *driver.Row) {
 }
 
 // Insert implements [driver.Store].
-func (s *Store) Insert(ctx context.Context, rows []*driver.Row, hold time.Duration) (out []driver.Inserted, err error) {
+func (s *Store) Insert(ctx context.Context, rows []*driver.Row, terms driver.Terms) (out []driver.Inserted, err error) {
 	err = s.do(ctx, func(ctx context.Context, now int64) {
 		out = make([]driver.Inserted, len(rows))
 		for i, r := range rows {
@@ -90,7 +90,7 @@ func (s *Store) Insert(ctx context.Context, rows []*driver.Row, hold time.Durati
 			claimed := r.Status == driver.InFlight && s.active(r.TargetID) && !s.keyBusy(r)
 			switch {
 			case claimed:
-				n.ClaimedAt, n.ClaimExpiresAt = now, now+r.TimeoutMillis+hold.Milliseconds()
+				n.ClaimedAt, n.ClaimExpiresAt = now, now+r.TimeoutMillis+terms.Hold.Milliseconds()
 			case r.Status == driver.InFlight:
 				n.Status, n.ClaimToken, n.ClaimedBy = driver.Pending, "", ""
 			case r.Status.Terminal():
@@ -201,7 +201,7 @@ func (s *Store) inTurn(r *driver.Row, node string) bool {
 }
 
 // Outlook implements [driver.Store].
-func (s *Store) Outlook(ctx context.Context, _ []driver.PartitionRange) (out driver.Outlook, err error) {
+func (s *Store) Outlook(ctx context.Context, _ driver.View) (out driver.Outlook, err error) {
 	err = s.do(ctx, func(_ context.Context, now int64) {
 		due := make(map[int64]int64)
 		var ends int64

@@ -50,7 +50,7 @@ func benchmarkClaim(b *testing.B, db *storage.DB, n int) {
 	}
 	row := &driver.Row{ID: "row", Source: "test", TargetKey: "active", TargetID: active.ID, DedupKey: "row", URL: "http://x.test/", Method: "POST",
 		TimeoutMillis: 1000, Payload: []byte("{}"), OrderSeq: 1, Status: driver.Pending}
-	if _, err := s.Insert(ctx, []*driver.Row{row}, time.Second); err != nil {
+	if _, err := s.Insert(ctx, []*driver.Row{row}, driver.Terms{Hold: time.Second}); err != nil {
 		b.Fatal(err)
 	}
 	if _, err := db.Write(ctx).ExecContext(ctx, `ANALYZE`); err != nil {

@@ -3,7 +3,7 @@ package sqlstore
 import (
 	"context"
 	"database/sql"
-	"time"
+	"strings"
 
 	"github.com/objecthost/objecthost/services/messaging/driver"
 )
@@ -11,12 +11,12 @@ import (
 // claimColumns are the columns of a claimed row in the order of scanClaimed.
 const claimColumns = `d.id, d.source, d.ref_id, d.target_key, d.target_id, d.label, d.url, d.method, d.headers_json, d.signing_secret,
 	d.timeout_ms, CASE WHEN octet_length(d.payload_json) <= 65536 THEN d.payload_json END, octet_length(d.payload_json),
-	d.order_seq, d.order_key, d.block_on_retry, d.attempts, d.round, d.crash_count, d.notify_finished,
+	d.partition_key, d.order_seq, d.order_key, d.block_on_retry, d.attempts, d.round, d.crash_count, d.notify_finished,
 	COALESCE(d.expires_at <= {now}, FALSE), d.event_id, d.run_id, d.step_id, d.organization_id, d.created_at`
 
 func scanClaimed(rows *sql.Rows, r *driver.Row, more ...any) error {
 	return rows.Scan(append([]any{&r.ID, &r.Source, nil0(&r.RefID), &r.TargetKey, &r.TargetID, nil0(&r.Label), &r.URL, &r.Method,
-		nil0(&r.HeadersSealed), nil0(&r.SecretSealed), &r.TimeoutMillis, &r.Payload, &r.PayloadSize, &r.OrderSeq, nil0(&r.OrderKey),
+		nil0(&r.HeadersSealed), nil0(&r.SecretSealed), &r.TimeoutMillis, &r.Payload, &r.PayloadSize, &r.Partition, &r.OrderSeq, nil0(&r.OrderKey),
 		&r.BlockOnRetry, &r.Attempts, &r.Round, &r.CrashCount, &r.NotifyFinished, &r.Expired, nil0(&r.EventID), nil0(&r.RunID),
 		nil0(&r.StepID), nil0(&r.OrganizationID), &r.CreatedAt}, more...)...)
 }
@@ -37,12 +37,31 @@ const inTurn = `NOT EXISTS (SELECT 1 FROM sys_http_delivery e
 // postgres holds the statements over arrays. They are constant text, so that
 // the server sees few of them.
 type postgres struct {
-	s                            *Store
-	insertSQL, claimSQL, saveSQL string
+	s                  *Store
+	insertSQL, saveSQL string
+	// claimSQL claims without a lease, leasedSQL under one that holds
+	// everything, heldSQL under one that holds some partitions.
+	claimSQL, leasedSQL, heldSQL string
+	insertLeasedSQL              string
 }
 
 func newPostgres(s *Store) *postgres {
-	return &postgres{s: s, insertSQL: s.sql(pgInsert), claimSQL: s.sql(pgClaim), saveSQL: s.sql(fence(pgRecord))}
+	claim := func(fenced, held string) string {
+		replace := []string{"{fenced}", fenced, "{held}", held, "{anywhere}", "", "{any}", ""}
+		if held != "" {
+			replace = append(replace[:4], "{anywhere}", ", $9::bool[]", "{any}", ", anywhere")
+		}
+		return s.sql(strings.NewReplacer(replace...).Replace(pgClaim))
+	}
+	const lives = `EXISTS (SELECT 1 FROM sys_node WHERE token = $7 AND lease_until > (SELECT now FROM clock) FOR KEY SHARE)`
+	return &postgres{
+		s: s, saveSQL: s.sql(fence(pgRecord)),
+		insertSQL:       s.sql(strings.Replace(pgInsert, "{fenced}", "TRUE", 1)),
+		insertLeasedSQL: s.sql(strings.Replace(pgInsert, "{fenced}", leaseFence("EXISTS (SELECT 1 FROM sys_node WHERE token = $30 AND lease_until > {now})"), 1)),
+		claimSQL:        claim("TRUE", ""),
+		leasedSQL:       claim(leaseFence(lives), ""),
+		heldSQL:         claim(leaseFence(lives), " AND (w.anywhere OR d.partition_key = ANY ($8::bigint[]))"),
+	}
 }
 
 const pgInsert = `
@@ -69,16 +88,16 @@ CROSS JOIN LATERAL (SELECT {now} AS now, r.status = 'in_flight'
     AND NOT EXISTS (SELECT 1 FROM sys_http_delivery e WHERE r.order_key <> 0 AND e.status = 'pending' AND e.target_id = r.target_id
         AND COALESCE(e.next_retry_at, 0) = 0 AND e.order_key = r.order_key)
     AND NOT EXISTS (SELECT 1 FROM sys_http_delivery e WHERE r.block AND e.block_on_retry AND e.order_key = r.order_key AND e.finished_at IS NULL)
-    AND EXISTS (SELECT 1 FROM sys_http_target h WHERE h.number = r.target_id AND h.state = 'active') AS claimed) c
+    AND EXISTS (SELECT 1 FROM sys_http_target h WHERE h.number = r.target_id AND h.state = 'active') AND {fenced} AS claimed) c
 ON CONFLICT (source, COALESCE(organization_id, ''), dedup_key) DO NOTHING
 RETURNING id, status`
 
-func (p *postgres) insert(ctx context.Context, rows []*driver.Row, hold time.Duration) (map[string]string, error) {
+func (p *postgres) insert(ctx context.Context, rows []*driver.Row, terms driver.Terms) (map[string]string, error) {
 	column := func(of func(*driver.Row) string) []string { return columnOf(rows, of) }
 	number := func(of func(*driver.Row) int64) []int64 { return columnOf(rows, of) }
 	flag := func(of func(*driver.Row) bool) []bool { return columnOf(rows, of) }
 	type row = driver.Row
-	found, err := p.s.db.Write(ctx).QueryContext(ctx, p.insertSQL, p.s.db.Hot(
+	args := []any{
 		column(func(r *row) string { return r.ID }), column(func(r *row) string { return r.Source }),
 		column(func(r *row) string { return r.RefID }), column(func(r *row) string { return r.TargetKey }),
 		number(func(r *row) int64 { return r.TargetID }), column(func(r *row) string { return r.DedupKey }),
@@ -93,7 +112,13 @@ func (p *postgres) insert(ctx context.Context, rows []*driver.Row, hold time.Dur
 		flag(func(r *row) bool { return r.NotifyFinished }), number(func(r *row) int64 { return r.ExpiresAt }),
 		column(func(r *row) string { return r.EventID }), column(func(r *row) string { return r.RunID }),
 		column(func(r *row) string { return r.StepID }), column(func(r *row) string { return r.OrganizationID }),
-		hold.Milliseconds())...)
+		terms.Hold.Milliseconds(),
+	}
+	query := p.insertSQL
+	if terms.Token != "" {
+		query, args = p.insertLeasedSQL, append(args, terms.Token)
+	}
+	found, err := p.s.db.Write(ctx).QueryContext(ctx, query, p.s.db.Hot(args...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -124,17 +149,17 @@ func columnOf[R, T any](rows []R, of func(R) T) []T {
 // asked for every row, and could not bound the index.
 const pgClaim = `
 WITH clock AS MATERIALIZED (SELECT {now} AS now), picked AS (
-    SELECT p.id FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS w(target_id, first, again)
-    JOIN sys_http_target h ON h.number = w.target_id AND h.state = 'active'
+    SELECT p.id FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]{anywhere}) AS w(target_id, first, again{any})
+    JOIN sys_http_target h ON h.number = w.target_id AND h.state = 'active' AND {fenced}
     CROSS JOIN LATERAL (
         SELECT f.id FROM (SELECT d.id FROM sys_http_delivery d
          WHERE d.target_id = w.target_id AND d.status = 'pending' AND COALESCE(d.next_retry_at, 0) = 0 AND ` + unblocked + `
-             AND ` + inTurn + `
+             AND ` + inTurn + `{held}
          ORDER BY d.order_seq LIMIT w.first FOR UPDATE SKIP LOCKED) f
         UNION ALL
         SELECT r.id FROM (SELECT d.id FROM sys_http_delivery d
          WHERE d.target_id = w.target_id AND d.status = 'pending' AND COALESCE(d.next_retry_at, 0) > 0
-             AND COALESCE(d.next_retry_at, 0) <= (SELECT now FROM clock) AND ` + unblocked + `
+             AND COALESCE(d.next_retry_at, 0) <= (SELECT now FROM clock) AND ` + unblocked + `{held}
          ORDER BY COALESCE(d.next_retry_at, 0), d.order_seq LIMIT w.again FOR UPDATE SKIP LOCKED) r
     ) p
 )
@@ -144,11 +169,8 @@ FROM picked, clock, sys_http_target h WHERE d.id = picked.id AND h.number = d.ta
 RETURNING ` + claimColumns + `, h.version`
 
 func (p *postgres) claim(ctx context.Context, req driver.ClaimRequest) ([]*driver.Row, error) {
-	rows, err := p.s.db.Write(ctx).QueryContext(ctx, p.claimSQL, p.s.db.Hot(
-		columnOf(req.Wants, func(w driver.Want) int64 { return w.TargetID }),
-		columnOf(req.Wants, func(w driver.Want) int64 { return int64(w.First) }),
-		columnOf(req.Wants, func(w driver.Want) int64 { return int64(w.Retry) }),
-		req.Node, req.Token, req.Hold.Milliseconds())...)
+	query, args := p.claimStatement(req)
+	rows, err := p.s.db.Write(ctx).QueryContext(ctx, query, p.s.db.Hot(args...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -162,6 +184,23 @@ func (p *postgres) claim(ctx context.Context, req driver.ClaimRequest) ([]*drive
 		out = append(out, r)
 	}
 	return sorted(out), rows.Err()
+}
+
+func (p *postgres) claimStatement(req driver.ClaimRequest) (query string, args []any) {
+	args = []any{
+		columnOf(req.Wants, func(w driver.Want) int64 { return w.TargetID }),
+		columnOf(req.Wants, func(w driver.Want) int64 { return int64(w.First) }),
+		columnOf(req.Wants, func(w driver.Want) int64 { return int64(w.Retry) }),
+		req.Node, req.Token, req.Hold.Milliseconds(),
+	}
+	switch lease := req.Lease; {
+	case lease.Token == "":
+		return p.claimSQL, args
+	case lease.Partitions == nil:
+		return p.leasedSQL, append(args, lease.Token)
+	default:
+		return p.heldSQL, append(args, lease.Token, lease.Partitions, columnOf(req.Wants, func(w driver.Want) bool { return w.Anywhere }))
+	}
 }
 
 const pgRecord = `

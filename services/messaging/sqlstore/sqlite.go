@@ -7,7 +7,6 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/objecthost/objecthost/services/messaging/driver"
 	"github.com/objecthost/objecthost/storage"
@@ -60,7 +59,7 @@ FROM (SELECT EXISTS (SELECT 1 FROM sys_http_target h WHERE h.number = ? AND h.st
     AS claimed) c
 WHERE TRUE` + liteConflict
 
-func (l *sqlite) insert(ctx context.Context, rows []*driver.Row, hold time.Duration) (map[string]string, error) {
+func (l *sqlite) insert(ctx context.Context, rows []*driver.Row, terms driver.Terms) (map[string]string, error) {
 	stored := make(map[string]string, len(rows))
 	ctx, w := l.s.uncancelled(ctx)
 	now, err := l.clock(ctx)
@@ -77,7 +76,7 @@ func (l *sqlite) insert(ctx context.Context, rows []*driver.Row, hold time.Durat
 		query := l.insertSQL
 		if r.Status == driver.InFlight {
 			query = l.insertClaimedSQL
-			args = append(args, r.ClaimedBy, now, r.ClaimToken, now+r.TimeoutMillis+hold.Milliseconds(),
+			args = append(args, r.ClaimedBy, now, r.ClaimToken, now+r.TimeoutMillis+terms.Hold.Milliseconds(),
 				r.TargetID, number(r.OrderKey), r.TargetID, number(r.OrderKey), r.BlockOnRetry, number(r.OrderKey))
 		} else {
 			var finished any

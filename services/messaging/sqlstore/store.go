@@ -42,7 +42,7 @@ var _ driver.Store = (*Store)(nil)
 
 // dialect is what the two databases do differently.
 type dialect interface {
-	insert(ctx context.Context, rows []*driver.Row, hold time.Duration) (map[string]string, error)
+	insert(ctx context.Context, rows []*driver.Row, terms driver.Terms) (map[string]string, error)
 	claim(ctx context.Context, req driver.ClaimRequest) ([]*driver.Row, error)
 	record(ctx context.Context, outcomes []driver.Outcome) (map[string]bool, error)
 }
@@ -78,10 +78,10 @@ func (s *Store) sql(query string) string {
 }
 
 // Insert implements [driver.Store].
-func (s *Store) Insert(ctx context.Context, rows []*driver.Row, hold time.Duration) ([]driver.Inserted, error) {
+func (s *Store) Insert(ctx context.Context, rows []*driver.Row, terms driver.Terms) ([]driver.Inserted, error) {
 	var out []driver.Inserted
 	err := s.db.InTx(ctx, func(ctx context.Context) error {
-		stored, err := s.dialect.insert(ctx, rows, hold)
+		stored, err := s.dialect.insert(ctx, rows, terms)
 		if err != nil {
 			return err
 		}
@@ -179,31 +179,46 @@ WITH RECURSIVE t(id) AS (
     FROM t WHERE t.id IS NOT NULL
 )
 SELECT t.id, h.state,
-    (SELECT MIN(COALESCE(next_retry_at, 0)) FROM sys_http_delivery d WHERE d.status = 'pending' AND d.target_id = t.id),
+    (SELECT MIN(COALESCE(next_retry_at, 0)) FROM sys_http_delivery d WHERE d.status = 'pending' AND d.target_id = t.id{held}),
     {now}
 FROM t JOIN sys_http_target h ON h.number = t.id`
 
+// heldOutlook is the condition for the rows that count where processes share
+// the store.
+const heldOutlook = ` AND (d.partition_key = ANY ($1::bigint[]) OR d.target_id = ANY ($2::bigint[]))`
+
 const claimEndsQuery = `SELECT MIN(claim_expires_at), {now} FROM sys_http_delivery WHERE status = 'in_flight'`
 
+func (s *Store) outlookSQL(view driver.View) (query string, args []any) {
+	if view.Partitions == nil || s.db.Dialect() != storage.Postgres {
+		return s.sql(strings.Replace(outlookQuery, "{held}", "", 1)), nil
+	}
+	return s.sql(strings.Replace(outlookQuery, "{held}", heldOutlook, 1)), []any{view.Partitions, view.Anywhere}
+}
+
 // Outlook implements [driver.Store].
-func (s *Store) Outlook(ctx context.Context, _ []driver.PartitionRange) (driver.Outlook, error) {
+func (s *Store) Outlook(ctx context.Context, view driver.View) (driver.Outlook, error) {
 	var out driver.Outlook
-	rows, err := s.db.Read(ctx).QueryContext(ctx, s.sql(outlookQuery))
+	query, args := s.outlookSQL(view)
+	rows, err := s.db.Read(ctx).QueryContext(ctx, query, args...)
 	if err != nil {
 		return out, fmt.Errorf("look at waiting deliveries: %w", err)
 	}
 	defer rows.Close()
 	for rows.Next() {
-		var id, due, now int64
+		var id, now int64
+		var due sql.NullInt64
 		var state driver.TargetState
 		if err := rows.Scan(&id, &state, &due, &now); err != nil {
 			return out, err
 		}
-		switch state {
-		case driver.TargetActive:
-			out.Due = append(out.Due, driver.Due{TargetID: id, In: time.Duration(due-now) * time.Millisecond})
-		case driver.TargetGone:
+		switch {
+		case state == driver.TargetGone:
 			out.Gone = true
+		case state == driver.TargetActive && !due.Valid:
+			out.Due = append(out.Due, driver.Due{TargetID: id, Elsewhere: true})
+		case state == driver.TargetActive:
+			out.Due = append(out.Due, driver.Due{TargetID: id, In: time.Duration(due.Int64-now) * time.Millisecond})
 		}
 	}
 	if err := rows.Err(); err != nil {

@@ -75,7 +75,7 @@ CREATE UNIQUE INDEX sys_http_delivery_dedup
     ON sys_http_delivery (source, COALESCE(organization_id, ''), dedup_key);
 
 CREATE INDEX sys_http_delivery_due
-    ON sys_http_delivery (target_id, COALESCE(next_retry_at, 0), order_seq, block_on_retry, order_key) WHERE status = 'pending';
+    ON sys_http_delivery (target_id, COALESCE(next_retry_at, 0), order_seq, block_on_retry, order_key, partition_key) WHERE status = 'pending';
 
 CREATE INDEX sys_http_delivery_claimed
     ON sys_http_delivery (order_key, claim_expires_at) WHERE status = 'in_flight';
