@@ -16,6 +16,7 @@ import (
 	"github.com/objecthost/objecthost/services/realtime/sqllog"
 	"github.com/objecthost/objecthost/storage"
 	"github.com/objecthost/objecthost/storage/dsn"
+	"github.com/objecthost/objecthost/storage/lease"
 	"github.com/objecthost/objecthost/storage/seal"
 )
 
@@ -59,7 +60,7 @@ func openMigrated(ctx context.Context, name string, lock bool) (migrated, error)
 		}
 		m.release = release
 	}
-	err = db.Migrate(ctx, seal.Migrations(), sqllog.Migrations(), messagingstore.Migrations(), authstore.Migrations(), webhookstore.Migrations(),
+	err = db.Migrate(ctx, seal.Migrations(), lease.Migrations(), sqllog.Migrations(), messagingstore.Migrations(), authstore.Migrations(), webhookstore.Migrations(),
 		automationstore.Migrations())
 	if err != nil {
 		return migrated{}, errors.Join(fmt.Errorf("migrate the database: %w", err), m.close())

@@ -2,10 +2,13 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
+	"fmt"
 	"log/slog"
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/wire"
@@ -30,12 +33,13 @@ import (
 	"github.com/objecthost/objecthost/services/realtime/sqllog"
 	"github.com/objecthost/objecthost/services/rest"
 	"github.com/objecthost/objecthost/storage"
+	"github.com/objecthost/objecthost/storage/lease"
 	"github.com/objecthost/objecthost/storage/seal"
 )
 
 // hostSet builds everything up to the kernel.
 var hostSet = wire.NewSet(
-	newLogger, openDatabase, ensureKeyring, wire.Bind(new(storage.Transactor), new(*storage.DB)),
+	newLogger, openDatabase, ensureKeyring, newNode, newLeases, wire.Bind(new(storage.Transactor), new(*storage.DB)),
 	sqllog.New, wire.Bind(new(realtimedriver.Log), new(*sqllog.Log)), newFanout, realtimeConfig, realtime.New, realtime.NewPlugin,
 	messagingstore.New, wire.Bind(new(messagingdriver.Store), new(*messagingstore.Store)), messagingConfig, newOutbox, messaging.NewPlugin, wire.Bind(new(identity.Authorizer), new(*auth.Service)),
 	authstore.New, wire.Bind(new(authdriver.Store), new(*authstore.Store)), authConfig, auth.New, authPlugin,
@@ -74,17 +78,37 @@ func ensureKeyring(ctx context.Context, db *storage.DB, cfg settings.Settings, o
 	return ensured.Keyring, nil
 }
 
-func realtimeConfig(cfg settings.Settings, fanout realtimedriver.Fanout, log *slog.Logger) realtime.Config {
-	return realtime.Config{Logger: log, Retention: cfg.EventRetention, PollInterval: cfg.PollInterval, Fanout: fanout}
+// node names this process among those that share the database.
+type node string
+
+// newNode makes a name that is never used again: a host that was restarted must
+// not take the claims of its past life for its own.
+func newNode() node {
+	name, err := os.Hostname()
+	if err != nil {
+		name = "host"
+	}
+	return node(fmt.Sprintf("%.40s-%d-%s", name, os.Getpid(), strings.ToLower(rand.Text()[:6])))
 }
 
-func messagingConfig(cfg settings.Settings, db *storage.DB, store messagingdriver.Store, events *realtime.Service, keys *seal.Keyring, log *slog.Logger) (messaging.Config, error) {
+func newLeases(db *storage.DB, name node, log *slog.Logger) (*lease.Holder, error) {
+	return lease.New(db, lease.Config{Node: string(name), Logger: log})
+}
+
+func realtimeConfig(cfg settings.Settings, fanout realtimedriver.Fanout, leases *lease.Holder, log *slog.Logger) realtime.Config {
+	return realtime.Config{
+		Leases: leases, Logger: log, Retention: cfg.EventRetention, PollInterval: cfg.PollInterval, Fanout: fanout,
+	}
+}
+
+func messagingConfig(cfg settings.Settings, db *storage.DB, store messagingdriver.Store, events *realtime.Service, keys *seal.Keyring, leases *lease.Holder, name node, log *slog.Logger) (messaging.Config, error) {
 	allow, err := messaging.ParseEgressAllow(cfg.EgressAllow)
 	if err != nil {
 		return messaging.Config{}, err
 	}
 	return messaging.Config{
 		Store: store, Tx: db, Events: events, Sealer: keys, Logger: log,
+		Node: string(name), Leases: leases, Nodes: events,
 		Exclusive: db.Dialect() == storage.SQLite,
 		BatchSize: cfg.BatchSize, MaxInFlight: cfg.MaxInFlight, MaxPerTarget: cfg.MaxPerTarget, MaxPerHost: cfg.MaxPerHost,
 		PollInterval: cfg.PollInterval, Retention: cfg.DeliveryRetention, EventRetention: cfg.EventRetention,

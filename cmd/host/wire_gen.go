@@ -37,7 +37,14 @@ func newHost(ctx context.Context, cfg settings.Settings, out console) (*host, fu
 		cleanup()
 		return nil, nil, err
 	}
-	config := realtimeConfig(cfg, fanout, logger)
+	mainNode := newNode()
+	holder, err := newLeases(db, mainNode, logger)
+	if err != nil {
+		cleanup2()
+		cleanup()
+		return nil, nil, err
+	}
+	config := realtimeConfig(cfg, fanout, holder, logger)
 	service, err := realtime.New(db, log, config)
 	if err != nil {
 		cleanup2()
@@ -52,7 +59,7 @@ func newHost(ctx context.Context, cfg settings.Settings, out console) (*host, fu
 		cleanup()
 		return nil, nil, err
 	}
-	config2, err := messagingConfig(cfg, db, store, service, keyring, logger)
+	config2, err := messagingConfig(cfg, db, store, service, keyring, holder, mainNode, logger)
 	if err != nil {
 		cleanup2()
 		cleanup()

@@ -264,6 +264,7 @@ func targetOf(row *sqlstore.Webhook, r *rules) messaging.Target {
 		Source: messaging.SourceWebhook, Key: row.ID, OrganizationID: row.OrganizationID,
 		State: messaging.TargetActive, MaxConcurrency: r.maxConcurrency,
 		RatePerSecond: r.rate.perSecond, RateBurst: r.rate.burst, Retry: r.retry, Signature: r.signature,
+		Serial: r.ordering == orderingWebhook,
 	}
 	switch {
 	case !row.Active && row.DisabledReason != "":

@@ -61,8 +61,8 @@ func (p *Plugin) Manifest() core.Manifest {
 	const family = "com.objectstack.service."
 	return core.Manifest{
 		ID: PluginID, Version: "1.0.0",
-		After:       []string{family + "realtime", family + "messaging", family + "auth"},
-		Provides:    []string{ServiceKey.Name(), MetadataKey.Name()},
+		After:    []string{family + "realtime", family + "messaging", family + "auth"},
+		Provides: []string{ServiceKey.Name(), MetadataKey.Name()},
 		Contributes: core.Contributions{
 			Objects:     p.objects,
 			Permissions: []core.Permission{{Name: PermissionManageMetadata, Description: "Define objects through the API", Host: true}},

@@ -47,6 +47,9 @@ type Config struct {
 	// Leases divide the partitions among the processes that share the store; nil
 	// serves all of them here. The service starts and stops them with itself.
 	Leases *lease.Holder
+	// Nodes wakes the other processes that share the store; nil leaves them to
+	// their PollInterval.
+	Nodes Nodes
 	// Exclusive tells that no other process sends from this store, so that a
 	// start may take back every claim at once.
 	Exclusive bool

@@ -16,8 +16,14 @@ func (d *dispatcher) worker() {
 	defer d.wg.Done()
 	for j := range d.work {
 		it := d.deliver(j)
+		// A row that was not sent, or that blocks, takes those behind it along.
+		blocked := it.outcome.Released || j.row.BlockOnRetry && it.outcome.Status == StatusPending
+		if it.outcome.Released {
+			d.mu.Lock()
+			d.release(j)
+			d.mu.Unlock()
+		}
 		d.rec.add(it)
-		blocked := j.row.BlockOnRetry && it.outcome.Status == StatusPending
 		d.mu.Lock()
 		d.learn(j, &it)
 		giveBack := d.finished(j, blocked)
@@ -37,7 +43,7 @@ func (d *dispatcher) worker() {
 // deliver makes one attempt and decides what it means.
 func (d *dispatcher) deliver(j *job) item {
 	r := j.row
-	release := item{job: j, outcome: driver.Outcome{ID: r.ID, Token: r.ClaimToken, Status: StatusPending, Released: true}}
+	release := released(j)
 	d.mu.Lock()
 	cfg, stale := j.target.cfg, j.target.stale
 	d.mu.Unlock()

@@ -61,7 +61,14 @@ type dispatcher struct {
 	// held are the ranges of partitions that are served here, busy the requests
 	// of each range whose outcomes are not saved yet.
 	held lease.Set
-	busy [lease.Ranges]int
+	// releasing counts, by ordering key, the rows whose give-back is not saved
+	// yet: no later row of their key may be sent before they wait again.
+	// released are those that were saved while a claim was made, which may not
+	// have seen them wait.
+	releasing map[int64]int
+	claiming  bool
+	released  map[int64]struct{}
+	busy      [lease.Ranges]int
 
 	// claimable is closed once the claims of a process that died have been
 	// taken back: the first claim of this one must not be among them.
@@ -73,6 +80,7 @@ type dispatcher struct {
 	pollKick   chan struct{}
 	unreserved chan struct{} // a slot was given back
 	settled    chan struct{} // outcomes were saved
+	claimSlot  chan struct{} // taken while a claim is made
 	// reservationLimit is the constant of that name but in tests.
 	reservationLimit time.Duration
 	payloadSem       *semaphore.Weighted
@@ -88,7 +96,7 @@ func newDispatcher(s *Service) *dispatcher {
 		s: s, cfg: s.cfg, log: s.cfg.Logger,
 		targets: make(map[int64]*target), hosts: make(map[string]*host), lanes: make(map[int64]*lane),
 		work:      make(chan *job, s.cfg.MaxInFlight+s.cfg.MaxSlow+1),
-		claimKick: make(chan struct{}, 1), pollKick: make(chan struct{}, 1), unreserved: make(chan struct{}, 1), settled: make(chan struct{}, 1), held: lease.All, reservationLimit: reservationLimit,
+		claimKick: make(chan struct{}, 1), pollKick: make(chan struct{}, 1), unreserved: make(chan struct{}, 1), settled: make(chan struct{}, 1), claimSlot: make(chan struct{}, 1), releasing: make(map[int64]int), released: make(map[int64]struct{}), held: lease.All, reservationLimit: reservationLimit,
 		payloadSem: semaphore.NewWeighted(int64(s.cfg.PayloadMemory)), claimable: make(chan struct{}),
 	}
 	d.rec = newOutcomeWriter(d)
@@ -96,6 +104,7 @@ func newDispatcher(s *Service) *dispatcher {
 		d.held = s.cfg.Leases.Held().Ranges
 		s.cfg.Leases.Watch(d.leasesChanged)
 	}
+	d.listen()
 	return d
 }
 
@@ -224,15 +233,6 @@ func (d *dispatcher) kickClaim() { kick(d.claimKick) }
 // lowWater is the number of waiting claimed rows below which more are claimed.
 func (d *dispatcher) lowWater() int { return min(2*d.cfg.MaxInFlight, max(1, d.cfg.BatchSize/2)) }
 
-// ready notes that the store may have due rows of a target.
-func (d *dispatcher) ready(id int64) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.started && !d.stopping {
-		d.markReady(d.target(id))
-	}
-}
-
 // due notes that a row of a target is due after a delay that has just been
 // saved.
 func (d *dispatcher) due(t *target, in time.Duration) {
@@ -281,38 +281,63 @@ func (d *dispatcher) host(name string) *host {
 	return h
 }
 
-// takeQueued removes the claimed jobs that wait and that match. d.mu is held.
+// takeQueued removes the claimed jobs that wait and that match, and with each
+// the jobs behind it in its lane, which must not overtake it. d.mu is held.
 func (d *dispatcher) takeQueued(match func(*job) bool) []*job {
 	var taken []*job
+	take := func(j *job) {
+		j.target.queued--
+		d.queued--
+		taken = append(taken, j)
+	}
 	filter := func(q []*job) []*job {
 		return slices.DeleteFunc(q, func(j *job) bool {
 			if !match(j) {
 				return false
 			}
-			j.target.queued--
-			d.queued--
-			taken = append(taken, j)
+			take(j)
 			return true
 		})
 	}
 	for _, l := range d.lanes {
-		l.waiting = filter(l.waiting)
+		if i := slices.IndexFunc(l.waiting, match); i >= 0 {
+			for _, j := range l.waiting[i:] {
+				take(j)
+			}
+			l.waiting = slices.Delete(l.waiting, i, len(l.waiting))
+		}
 	}
 	behind := len(taken)
 	for _, t := range d.targets {
 		t.first, t.again = filter(t.first), filter(t.again)
 	}
 	d.quarantine = filter(d.quarantine)
-	for _, head := range taken[behind:] {
-		d.leaveLane(head.row.OrderKey, false)
+	heads := taken[behind:]
+	d.release(taken...)
+	for _, head := range heads {
+		taken = append(taken, d.leaveLane(head.row.OrderKey, true)...)
 	}
 	return taken
 }
 
-// giveBack returns claimed rows to pending as if they had not been claimed.
+// giveBack returns claimed rows to pending as if they had not been claimed. The
+// caller has counted them as releasing, see [dispatcher.release].
 func (d *dispatcher) giveBack(jobs []*job) {
 	for _, j := range jobs {
-		d.rec.add(item{job: j, outcome: driver.Outcome{ID: j.row.ID, Token: j.row.ClaimToken, Status: StatusPending, Released: true}})
+		d.rec.add(released(j))
+	}
+}
+
+func released(j *job) item {
+	return item{job: j, outcome: driver.Outcome{ID: j.row.ID, Token: j.row.ClaimToken, Status: StatusPending, Released: true}}
+}
+
+// release counts jobs that are about to be given back. d.mu is held.
+func (d *dispatcher) release(jobs ...*job) {
+	for _, j := range jobs {
+		if key := j.row.OrderKey; key != 0 {
+			d.releasing[key]++
+		}
 	}
 }
 
@@ -364,6 +389,14 @@ func (d *dispatcher) claim(ctx context.Context) error {
 	if err := d.loadTargets(ctx); err != nil {
 		return err
 	}
+	d.claimSlot <- struct{}{}
+	defer func() {
+		d.mu.Lock()
+		d.claiming = false
+		clear(d.released)
+		d.mu.Unlock()
+		<-d.claimSlot
+	}()
 	c := d.wants()
 	if len(c.wants) == 0 {
 		return nil
@@ -423,6 +456,7 @@ func (d *dispatcher) wants() (c claim) {
 	// targets goes round.
 	slices.SortFunc(eligible, func(a, b *target) int { return a.lastClaim.Compare(b.lastClaim) })
 	share := max(budget/len(eligible), minShare)
+	d.claiming = true
 	c = claim{wants: make([]driver.Want, 0, len(eligible)), gens: make(map[int64]uint64, len(eligible)), lease: d.leased(held)}
 	for _, t := range eligible {
 		n := min(t.room(now), share, budget)
@@ -480,10 +514,14 @@ func (d *dispatcher) accept(rows []*driver.Row, c claim, sendBy time.Time) {
 		if d.stopping || t.cfg == nil || t.cfg.row.Version != r.TargetVersion {
 			t.stale = true
 			giveBack = append(giveBack, j)
+			d.release(j)
 			continue
 		}
-		if !d.serves(t, r.Partition) { // the lease was lost meanwhile
+		// The lease was lost meanwhile, or an earlier row of its key is on its
+		// way back.
+		if !d.serves(t, r.Partition) || d.comesBack(r.OrderKey) {
 			giveBack = append(giveBack, j)
+			d.release(j)
 			continue
 		}
 		d.enqueue(j)
@@ -507,6 +545,13 @@ func (d *dispatcher) accept(rows []*driver.Row, c claim, sendBy time.Time) {
 	}
 	d.mu.Unlock()
 	d.giveBack(giveBack)
+}
+
+// comesBack tells that a claim may have passed over an earlier row of a key,
+// which is being given back or was while the claim was made. d.mu is held.
+func (d *dispatcher) comesBack(key int64) bool {
+	_, late := d.released[key]
+	return key != 0 && (late || d.releasing[key] > 0)
 }
 
 func (d *dispatcher) newJob(r *driver.Row, t *target, sendBy time.Time) *job {

@@ -2,7 +2,12 @@ package messaging
 
 import (
 	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
 
+	"github.com/objecthost/objecthost/core/event"
 	"github.com/objecthost/objecthost/services/messaging/driver"
 	"github.com/objecthost/objecthost/storage/lease"
 )
@@ -10,13 +15,13 @@ import (
 // A cluster divides the partitions among its nodes by leases; a node claims
 // rows of the partitions that it holds. Caps are divided with them, so that the
 // nodes together keep to what is set. Where that would leave a node less than
-// one, or where a rate is limited, the whole target is served by one node: the
+// one, where a rate is limited, or where all rows have one ordering key, the whole target is served by one node: the
 // one that holds the target's home range.
 
 // spread tells that the rows of a target are served by the nodes that hold
 // their partitions.
 func (t *target) spread() bool {
-	return t.cfg == nil || t.cfg.RatePerSecond <= 0 && (t.cfg.MaxConcurrency == 0 || t.cfg.MaxConcurrency >= lease.Ranges)
+	return t.cfg == nil || !t.cfg.Serial && t.cfg.RatePerSecond <= 0 && (t.cfg.MaxConcurrency == 0 || t.cfg.MaxConcurrency >= lease.Ranges)
 }
 
 // rangeOf is the range that a row of a target is served by.
@@ -103,6 +108,14 @@ func (d *dispatcher) leasesChanged(ctx context.Context, held lease.Set) {
 	d.mu.Unlock()
 	d.giveBack(giveBack)
 	kick(d.pollKick)
+	// A claim that began before may still take rows of the lost ranges, and
+	// would make the next holder pass over them while they are locked.
+	select {
+	case d.claimSlot <- struct{}{}:
+		<-d.claimSlot
+	case <-ctx.Done():
+		return
+	}
 	for {
 		d.mu.Lock()
 		busy := false
@@ -121,15 +134,118 @@ func (d *dispatcher) leasesChanged(ctx context.Context, held lease.Set) {
 	}
 }
 
-// jobsSettled takes back what [dispatcher.begin] counted, once the outcomes of
-// the jobs are saved or given up.
+// jobsSettled takes back what [dispatcher.begin] and [dispatcher.release]
+// counted, once the outcomes of the jobs are saved or given up.
 func (d *dispatcher) jobsSettled(batch []item) {
 	d.mu.Lock()
 	for i := range batch {
-		if j := batch[i].job; !j.started.IsZero() {
+		j := batch[i].job
+		if !j.started.IsZero() {
 			d.busy[j.servedBy]--
+		}
+		if key := j.row.OrderKey; key != 0 && batch[i].outcome.Released {
+			if d.releasing[key]--; d.releasing[key] <= 0 {
+				delete(d.releasing, key)
+				if d.claiming {
+					d.released[key] = struct{}{}
+				}
+			}
 		}
 	}
 	d.mu.Unlock()
 	kick(d.settled)
+}
+
+// Nodes reaches the other processes that share the store. Announcements are
+// wake-ups: one that is lost costs time, never a delivery.
+type Nodes interface {
+	// Announce tells the other nodes about a name after ctx's transaction.
+	Announce(ctx context.Context, name, detail string) error
+	// OnAnnounce has fn called for announcements of other nodes. Without details
+	// it is to look at everything.
+	OnAnnounce(name string, fn func(details []string))
+}
+
+// What is announced: rows of a target in a range that wait, with the detail
+// "target.range", and a target that was written, with its number.
+const (
+	topicWaiting = "outbox"
+	topicTarget  = "outbox-target"
+)
+
+// listen registers for what other nodes announce.
+func (d *dispatcher) listen() {
+	if d.cfg.Nodes == nil {
+		return
+	}
+	d.cfg.Nodes.OnAnnounce(topicWaiting, func(details []string) {
+		if details == nil {
+			kick(d.pollKick)
+			return
+		}
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		for _, detail := range details {
+			var id int64
+			var r int
+			if _, err := fmt.Sscanf(detail, "%d.%d", &id, &r); err == nil && r >= 0 && r < lease.Ranges && d.started && !d.stopping {
+				if t := d.target(id); d.serves(t, r*(event.Partitions/lease.Ranges)) {
+					d.markReady(t)
+				}
+			}
+		}
+	})
+	d.cfg.Nodes.OnAnnounce(topicTarget, func(details []string) {
+		for _, detail := range details {
+			if id, err := strconv.ParseInt(detail, 10, 64); err == nil {
+				d.targetChanged(id)
+			}
+		}
+		if details == nil {
+			d.allStale()
+		}
+	})
+}
+
+// allStale makes every target be read again before its next claim.
+func (d *dispatcher) allStale() {
+	d.mu.Lock()
+	ids := slices.Collect(maps.Keys(d.targets))
+	d.mu.Unlock()
+	for _, id := range ids {
+		d.targetChanged(id)
+	}
+}
+
+// waiting notes that rows wait, here or on the nodes that serve them.
+func (d *dispatcher) waiting(rows ...*driver.Row) {
+	var others map[string]struct{}
+	d.mu.Lock()
+	for _, row := range rows {
+		t := d.target(row.TargetID)
+		switch {
+		case d.serves(t, row.Partition):
+			if d.started && !d.stopping {
+				d.markReady(t)
+			}
+		case d.cfg.Nodes != nil:
+			if others == nil {
+				others = make(map[string]struct{})
+			}
+			others[fmt.Sprintf("%d.%d", t.id, t.rangeOf(row.Partition))] = struct{}{}
+		}
+	}
+	d.mu.Unlock()
+	for detail := range others {
+		d.announce(topicWaiting, detail)
+	}
+}
+
+func (d *dispatcher) announce(topic, detail string) {
+	if d.cfg.Nodes == nil {
+		return
+	}
+	if err := d.cfg.Nodes.Announce(context.Background(), topic, detail); err != nil {
+		d.log.Warn("wake other nodes", "error", err)
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -291,6 +292,7 @@ func (w *outcomeWriter) noteTouches(touches []driver.Touch) {
 	w.d.mu.Unlock()
 	for _, id := range changed {
 		w.d.targetChanged(id)
+		w.d.announce(topicTarget, strconv.FormatInt(id, 10))
 	}
 }
 
@@ -334,7 +336,7 @@ func (w *outcomeWriter) report(it *item, applied bool) {
 		return
 	}
 	if it.outcome.Released {
-		w.d.ready(r.TargetID)
+		w.d.waiting(r)
 		return
 	}
 	if it.outcome.Status == StatusPending {

@@ -60,8 +60,7 @@ func (s *Service) Redeliver(ctx context.Context, id string, opts RedeliverOption
 			return &NotEligibleError{ID: id, Status: row.Status, Reason: "only a finished delivery can be sent again"}
 		}
 		out = deliveryOf(row)
-		target := row.TargetID
-		storage.AfterCommit(ctx, func(context.Context) { s.dispatch.ready(target) })
+		storage.AfterCommit(ctx, func(context.Context) { s.dispatch.waiting(row) })
 		return nil
 	})
 	return out, err

@@ -77,7 +77,7 @@ func (d *dispatcher) sendableNow(row *driver.Row, now time.Time) bool {
 	case d.prompt+d.reserved >= d.cfg.MaxInFlight:
 		return false
 	}
-	return row.OrderKey == 0 || d.lanes[row.OrderKey] == nil
+	return row.OrderKey == 0 || d.lanes[row.OrderKey] == nil && d.releasing[row.OrderKey] == 0
 }
 
 // release gives the slots of rows back and makes them pending again: the same
@@ -132,12 +132,9 @@ func (r *reservation) committed(waiting []*driver.Row) {
 	}
 	if d.stopping {
 		d.takeQueued(func(*job) bool { return true })
-	} else if d.started {
-		for _, row := range waiting {
-			d.markReady(d.target(row.TargetID))
-		}
 	}
 	d.pump()
 	d.mu.Unlock()
+	d.waiting(waiting...)
 	d.giveBack(giveBack)
 }

@@ -343,6 +343,7 @@ func (d *dispatcher) leaveLane(key int64, blocked bool) (giveBack []*job) {
 			j.target.queued--
 			d.queued--
 		}
+		d.release(giveBack...)
 		l.waiting = nil
 	}
 	if len(l.waiting) == 0 {

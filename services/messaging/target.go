@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/objecthost/objecthost/services/messaging/driver"
@@ -34,6 +35,9 @@ type Target struct {
 	RateBurst     int
 	// Retry replaces the default schedule; nil keeps it.
 	Retry *RetryPolicy
+	// Serial tells that all rows have one ordering key, so that a single node
+	// of a cluster serves them.
+	Serial bool
 	// Signature chooses the signature headers; "" is objectstack.
 	Signature SignatureScheme
 	// Secret signs; PreviousSecret signs as well until PreviousUntil.
@@ -66,7 +70,10 @@ func (s *Service) PutTarget(ctx context.Context, t Target) error {
 	if err := s.cfg.Store.PutTarget(ctx, row, false); err != nil {
 		return fmt.Errorf("put target %s/%s: %w", t.Source, t.Key, err)
 	}
-	storage.AfterCommit(ctx, func(context.Context) { s.dispatch.targetChanged(row.ID) })
+	storage.AfterCommit(ctx, func(context.Context) {
+		s.dispatch.targetChanged(row.ID)
+		s.dispatch.announce(topicTarget, strconv.FormatInt(row.ID, 10))
+	})
 	return nil
 }
 
@@ -90,7 +97,7 @@ func (s *Service) sealTarget(t *Target) (*driver.Target, error) {
 	row := &driver.Target{
 		Source: t.Source, Key: t.Key, OrganizationID: t.OrganizationID, State: t.State,
 		Reason: t.Reason, MaxConcurrency: t.MaxConcurrency, RatePerSecond: t.RatePerSecond,
-		RateBurst: t.RateBurst, SignatureScheme: string(t.Signature),
+		RateBurst: t.RateBurst, Serial: t.Serial, SignatureScheme: string(t.Signature),
 	}
 	def(&row.State, TargetActive)
 	if t.Unreadable != "" {
@@ -144,7 +151,7 @@ func (s *Service) openTarget(row *driver.Target) Target {
 	t := Target{
 		Source: row.Source, Key: row.Key, OrganizationID: row.OrganizationID, State: row.State,
 		Reason: row.Reason, MaxConcurrency: row.MaxConcurrency, RatePerSecond: row.RatePerSecond,
-		RateBurst: row.RateBurst, Signature: SignatureScheme(row.SignatureScheme),
+		RateBurst: row.RateBurst, Serial: row.Serial, Signature: SignatureScheme(row.SignatureScheme),
 		PreviousUntil: timeOf(row.PreviousUntil), FailingSince: timeOf(row.FailingSince),
 		LastSuccessAt: timeOf(row.LastSuccessAt),
 	}

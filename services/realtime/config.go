@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/objecthost/objecthost/services/realtime/driver"
+	"github.com/objecthost/objecthost/storage/lease"
 )
 
 // Config holds what may be tuned. The zero value works.
@@ -19,6 +20,10 @@ type Config struct {
 	// Fanout carries wake-ups to other nodes; nil for none, then they find
 	// new events within PollInterval.
 	Fanout driver.Fanout
+	// Leases divide the partitions among the processes that share the log: the
+	// one that holds a range's first partition consumes it. nil consumes all.
+	// The service starts and stops them with itself.
+	Leases *lease.Holder
 	// PollInterval is how often an idle consumer looks for events without
 	// being woken; while it finds some, it looks ten times as often.
 	// 100 ms to 1 h, default 5 s.

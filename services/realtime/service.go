@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/objecthost/objecthost/core"
 	"github.com/objecthost/objecthost/services/realtime/driver"
 	"github.com/objecthost/objecthost/storage"
+	"github.com/objecthost/objecthost/storage/lease"
 )
 
 // ServiceKey is the key of the service.
@@ -37,6 +39,7 @@ type Service struct {
 	run    context.Context    // of all work, from Start on
 	cancel context.CancelFunc // ends the work that is under way
 	work   sync.WaitGroup
+	leased atomic.Bool
 }
 
 type state int
@@ -117,6 +120,12 @@ func (s *Service) Start(ctx context.Context) error {
 	if err := s.Prepare(ctx); err != nil {
 		return err
 	}
+	if s.cfg.Leases != nil && s.leased.CompareAndSwap(false, true) {
+		s.cfg.Leases.Watch(func(context.Context, lease.Set) { s.Wake() })
+		if err := s.cfg.Leases.Start(ctx); err != nil {
+			return err
+		}
+	}
 	if err := s.tail.open(ctx); err != nil {
 		return fmt.Errorf("start the subscriptions: %w", err)
 	}
@@ -152,6 +161,21 @@ var errStillRunning = errors.New("realtime: handlers were still running at the e
 // contexts are cancelled, so that they roll back and are handled after the next
 // start. It may be called more than once.
 func (s *Service) Stop(ctx context.Context) error {
+	err := s.halt(ctx)
+	if s.leased.CompareAndSwap(true, false) {
+		err = errors.Join(err, s.cfg.Leases.Stop(ctx))
+	}
+	return err
+}
+
+// serves tells whether this process consumes ranges that begin at a partition.
+// A batch that began before the lease was lost is kept apart from that of the
+// next holder by the lock on its range.
+func (s *Service) serves(partition int) bool {
+	return s.cfg.Leases == nil || s.cfg.Leases.Held().Ranges.Has(partition)
+}
+
+func (s *Service) halt(ctx context.Context) error {
 	s.mu.Lock()
 	if s.state != stateStopped {
 		s.state = stateStopped

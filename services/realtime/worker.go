@@ -100,7 +100,7 @@ func (w *worker) pause() time.Duration {
 // whether to come again at once. Errors are logged here.
 func (w *worker) step(ctx context.Context) (more bool, err error) {
 	s, r, woken := w.c.s, w.known(), w.woken.Swap(false)
-	if !r.Enabled {
+	if !r.Enabled || !s.serves(w.first) {
 		return false, nil
 	}
 	// Without a lock, so that a consumer with nothing to do writes nothing.
@@ -133,7 +133,7 @@ func (w *worker) step(ctx context.Context) (more bool, err error) {
 		if !b.more {
 			return len(b.events) > 0, nil
 		}
-		if s.stopping() {
+		if s.stopping() || !s.serves(w.first) {
 			return false, nil
 		}
 	}

@@ -142,6 +142,8 @@ type Target struct {
 	RateBurst     int
 	// RetryPolicy is a JSON retry policy, "" for the default schedule.
 	RetryPolicy string
+	// Serial tells that all rows have one ordering key: one process serves them.
+	Serial bool
 	// SignatureScheme is objectstack, standard or both; "" is objectstack.
 	SignatureScheme string
 	// SecretSealed is the current signing secret, PreviousSecretSealed the one

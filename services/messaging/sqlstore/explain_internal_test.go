@@ -6,6 +6,7 @@ import (
 
 	"github.com/objecthost/objecthost/services/messaging/driver"
 	"github.com/objecthost/objecthost/storage"
+	"github.com/objecthost/objecthost/storage/lease"
 	"github.com/objecthost/objecthost/storage/storagetest"
 )
 
@@ -18,12 +19,13 @@ func TestCase_OPS_04_HotStatementsUseTheirIndexes(t *testing.T) {
 		s := filled(t, db)
 		node, token, hold := "node", "token", int64(5000)
 		outcome := driver.Outcome{ID: "w1", Token: token, Status: driver.Success, Attempts: 1, Attempt: &driver.Attempt{DeliveryID: "w1", Attempt: 1}}
+		outlook, _ := s.outlookSQL(driver.View{})
 		statements := map[string]struct {
 			sql   string
 			args  []any
 			index []string
 		}{
-			"outlook":      {s.sql(outlookQuery), nil, []string{"sys_http_delivery_due"}},
+			"outlook":      {outlook, nil, []string{"sys_http_delivery_due"}},
 			"claims' ends": {s.sql(claimEndsQuery), nil, []string{"sys_http_delivery_claimed"}},
 			"dedup":        {s.sql(dedupQuery), []any{"test", "", "k1"}, []string{"sys_http_delivery_dedup"}},
 			"expire":       {s.expireSQL(false), []any{6, 6, 6, 500}, []string{"sys_http_delivery_claimed"}},
@@ -32,11 +34,24 @@ func TestCase_OPS_04_HotStatementsUseTheirIndexes(t *testing.T) {
 		}
 		switch d := s.dialect.(type) {
 		case *postgres:
-			statements["claim"] = struct {
+			for name, lease := range map[string]driver.Lease{
+				"claim": {}, "claim of all partitions": {Token: token}, "claim of some partitions": {Token: token, Partitions: []int64{1, 2, 3}},
+			} {
+				query, args := d.claimStatement(driver.ClaimRequest{
+					Node: node, Token: token, Lease: lease, Wants: []driver.Want{{TargetID: 1, First: 5, Retry: 2}, {TargetID: 2, First: 5, Retry: 2}},
+				})
+				statements[name] = struct {
+					sql   string
+					args  []any
+					index []string
+				}{query, args, []string{"sys_http_delivery_due", "sys_http_delivery_pkey"}}
+			}
+			query, partial := s.outlookSQL(driver.View{Partitions: []int64{1, 2, 3}, Anywhere: []int64{1}})
+			statements["outlook of some partitions"] = struct {
 				sql   string
 				args  []any
 				index []string
-			}{d.claimSQL, []any{[]int64{1, 2}, []int64{5, 5}, []int64{2, 2}, node, token, hold}, []string{"sys_http_delivery_due", "sys_http_delivery_pkey"}}
+			}{query, partial, []string{"sys_http_delivery_due"}}
 			args := append(outcomeArrays([]driver.Outcome{outcome}), attemptArrays([]*driver.Attempt{outcome.Attempt})...)
 			statements["record"] = struct {
 				sql   string
@@ -75,7 +90,7 @@ func TestCase_OPS_04_HotStatementsUseTheirIndexes(t *testing.T) {
 func filled(t *testing.T, db *storage.DB) *Store {
 	t.Helper()
 	ctx := t.Context()
-	if err := db.Migrate(ctx, Migrations()); err != nil {
+	if err := db.Migrate(ctx, Migrations(), lease.Migrations()); err != nil {
 		t.Fatal(err)
 	}
 	s := New(db)

@@ -12,7 +12,7 @@ import (
 )
 
 const targetColumns = `number, source, target_key, organization_id, state, reason, max_concurrency, rate_per_second, rate_burst,
-	retry_policy, signature_scheme, secret_sealed, previous_secret_sealed, previous_until, auth_sealed, failing_since,
+	retry_policy, serial, signature_scheme, secret_sealed, previous_secret_sealed, previous_until, auth_sealed, failing_since,
 	last_success_at, version, updated_at`
 
 // PutTarget implements [driver.Store].
@@ -20,7 +20,7 @@ func (s *Store) PutTarget(ctx context.Context, t *driver.Target, keep bool) erro
 	update := `source = excluded.source` // an update that changes nothing returns the row
 	if !keep {
 		update = `state = excluded.state, reason = excluded.reason, max_concurrency = excluded.max_concurrency,
-			rate_per_second = excluded.rate_per_second, rate_burst = excluded.rate_burst, retry_policy = excluded.retry_policy,
+			rate_per_second = excluded.rate_per_second, rate_burst = excluded.rate_burst, serial = excluded.serial, retry_policy = excluded.retry_policy,
 			signature_scheme = excluded.signature_scheme, secret_sealed = excluded.secret_sealed,
 			previous_secret_sealed = excluded.previous_secret_sealed, previous_until = excluded.previous_until,
 			auth_sealed = excluded.auth_sealed, version = sys_http_target.version + 1, updated_at = excluded.updated_at,
@@ -28,13 +28,13 @@ func (s *Store) PutTarget(ctx context.Context, t *driver.Target, keep bool) erro
 				ELSE sys_http_target.failing_since END`
 	}
 	query := s.sql(`INSERT INTO sys_http_target (id, source, target_key, organization_id, state, reason, max_concurrency,
-			rate_per_second, rate_burst, retry_policy, signature_scheme, secret_sealed, previous_secret_sealed, previous_until,
+			rate_per_second, rate_burst, retry_policy, serial, signature_scheme, secret_sealed, previous_secret_sealed, previous_until,
 			auth_sealed, created_at, updated_at)
-		VALUES (?, ?, ?, NULLIF(?, ''), ?, NULLIF(?, ''), ?, ?, ?, NULLIF(?, ''), NULLIF(?, ''), NULLIF(?, ''), NULLIF(?, ''),
+		VALUES (?, ?, ?, NULLIF(?, ''), ?, NULLIF(?, ''), ?, ?, ?, NULLIF(?, ''), ?, NULLIF(?, ''), NULLIF(?, ''), NULLIF(?, ''),
 			NULLIF(CAST(? AS BIGINT), 0), NULLIF(?, ''), {now}, {now})
 		ON CONFLICT (source, target_key, COALESCE(organization_id, '')) DO UPDATE SET ` + update + ` RETURNING number, version`)
 	err := s.db.Write(ctx).QueryRowContext(ctx, query, uuid.NewString(), t.Source, t.Key, t.OrganizationID, string(t.State), t.Reason,
-		t.MaxConcurrency, t.RatePerSecond, t.RateBurst, t.RetryPolicy, t.SignatureScheme, t.SecretSealed,
+		t.MaxConcurrency, t.RatePerSecond, t.RateBurst, t.RetryPolicy, t.Serial, t.SignatureScheme, t.SecretSealed,
 		t.PreviousSecretSealed, t.PreviousUntil, t.AuthSealed).Scan(&t.ID, &t.Version)
 	if err != nil {
 		return fmt.Errorf("put target: %w", err)
@@ -79,7 +79,7 @@ func (s *Store) targets(ctx context.Context, where string, args []any) ([]*drive
 	for rows.Next() {
 		t := new(driver.Target)
 		err := rows.Scan(&t.ID, &t.Source, &t.Key, nil0(&t.OrganizationID), &t.State, nil0(&t.Reason), &t.MaxConcurrency,
-			&t.RatePerSecond, &t.RateBurst, nil0(&t.RetryPolicy), nil0(&t.SignatureScheme), nil0(&t.SecretSealed),
+			&t.RatePerSecond, &t.RateBurst, nil0(&t.RetryPolicy), &t.Serial, nil0(&t.SignatureScheme), nil0(&t.SecretSealed),
 			nil0(&t.PreviousSecretSealed), nil0(&t.PreviousUntil), nil0(&t.AuthSealed), nil0(&t.FailingSince),
 			nil0(&t.LastSuccessAt), &t.Version, &t.UpdatedAt)
 		if err != nil {

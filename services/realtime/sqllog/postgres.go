@@ -319,4 +319,9 @@ func (p *postgres) Clean(ctx context.Context, c driver.Clean) (driver.Cleaned, e
 	return done, err
 }
 
-func (p *postgres) lockClause() string { return " FOR UPDATE" }
+// lockClause also bounds how long the transaction may sit idle: a process that
+// is stopped in the middle of a batch would keep the range from the others for
+// as long as its connection lives.
+func (p *postgres) lockClause() string {
+	return " AND set_config('idle_in_transaction_session_timeout', '10s', true) IS NOT NULL FOR UPDATE"
+}

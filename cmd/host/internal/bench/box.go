@@ -16,6 +16,7 @@ import (
 	"github.com/objecthost/objecthost/services/realtime"
 	"github.com/objecthost/objecthost/services/realtime/sqllog"
 	"github.com/objecthost/objecthost/storage"
+	"github.com/objecthost/objecthost/storage/lease"
 	"github.com/objecthost/objecthost/storage/seal"
 )
 
@@ -27,6 +28,7 @@ type box struct {
 	keys     *seal.Keyring
 	log      *slog.Logger
 	profile  *profile
+	leases   *lease.Holder
 }
 
 // scenario is one kind of measurement on a fresh database.
@@ -82,6 +84,9 @@ func alone(ctx context.Context, b box, do scenario) (f Figures, s Settings, err 
 	if b.keys, err = seal.Generate(); err != nil {
 		return f, s, err
 	}
+	if b.leases, err = lease.New(b.db.DB, lease.Config{Node: "bench"}); err != nil {
+		return f, s, err
+	}
 	// A host logs a line per attempt by default. It is made here too, and
 	// thrown away; only errors are shown.
 	b.log = slog.New(slog.NewMultiHandler(slog.NewTextHandler(io.Discard, nil),
@@ -106,14 +111,14 @@ func (b *box) outbox(events messaging.EventLog, onAttempt func(messaging.Deliver
 	}
 	return messaging.New(messaging.Config{
 		Store: messagingstore.New(b.db.DB), Tx: b.db, Events: events, Sealer: b.keys, Logger: b.log,
-		Exclusive: b.db.Dialect() == storage.SQLite,
+		Exclusive: b.db.Dialect() == storage.SQLite, Node: "bench", Leases: b.leases,
 		Sender:    messaging.SenderConfig{Egress: messaging.EgressConfig{Allow: allow}, Logger: b.log},
 		OnAttempt: onAttempt,
 	})
 }
 
 func (b *box) events() (*realtime.Service, error) {
-	return realtime.New(b.db, sqllog.New(b.db.DB, b.log), realtime.Config{Logger: b.log})
+	return realtime.New(b.db, sqllog.New(b.db.DB, b.log), realtime.Config{Logger: b.log, Leases: b.leases})
 }
 
 // lone returns an outbox without the rest of a host.

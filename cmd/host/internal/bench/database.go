@@ -18,6 +18,7 @@ import (
 	"github.com/objecthost/objecthost/services/realtime/sqllog"
 	"github.com/objecthost/objecthost/storage"
 	"github.com/objecthost/objecthost/storage/dsn"
+	"github.com/objecthost/objecthost/storage/lease"
 	"github.com/objecthost/objecthost/storage/seal"
 )
 
@@ -56,7 +57,7 @@ func openDatabase(ctx context.Context, name string) (_ *database, err error) {
 	if d.DB, err = dsn.Open(ctx, d.dsn, storage.Config{}); err != nil {
 		return nil, err
 	}
-	err = d.Migrate(ctx, seal.Migrations(), sqllog.Migrations(), messagingstore.Migrations(), authstore.Migrations(), webhookstore.Migrations(),
+	err = d.Migrate(ctx, seal.Migrations(), lease.Migrations(), sqllog.Migrations(), messagingstore.Migrations(), authstore.Migrations(), webhookstore.Migrations(),
 		automationstore.Migrations())
 	if err != nil {
 		return nil, fmt.Errorf("migrate the database: %w", err)

@@ -10,6 +10,7 @@ CREATE TABLE sys_http_target (
     rate_per_second DOUBLE PRECISION NOT NULL DEFAULT 0,
     rate_burst BIGINT NOT NULL DEFAULT 0,
     retry_policy TEXT COLLATE "C",
+    serial BOOLEAN NOT NULL DEFAULT FALSE,
     signature_scheme TEXT COLLATE "C",
     secret_sealed TEXT COLLATE "C",
     previous_secret_sealed TEXT COLLATE "C",

@@ -10,6 +10,7 @@ CREATE TABLE sys_http_target (
     rate_per_second REAL NOT NULL DEFAULT 0,
     rate_burst INTEGER NOT NULL DEFAULT 0,
     retry_policy TEXT,
+    serial INTEGER NOT NULL DEFAULT 0,
     signature_scheme TEXT,
     secret_sealed TEXT,
     previous_secret_sealed TEXT,
