@@ -21,6 +21,7 @@ const (
 	CodeInvalidFilter     = "INVALID_FILTER"
 	CodeInvalidSort       = "INVALID_SORT"
 	CodeInvalidRequest    = "INVALID_REQUEST"
+	CodeInvalidCursor     = "INVALID_CURSOR"
 	CodeUnsupportedParam  = "UNSUPPORTED_QUERY_PARAM"
 	CodeUniqueViolation   = "UNIQUE_VIOLATION"
 	CodeConcurrentUpdate  = "CONCURRENT_UPDATE"
@@ -102,7 +103,7 @@ func HTTPStatus(code string) int {
 		return http.StatusConflict
 	case CodeMethodNotAllowed:
 		return http.StatusMethodNotAllowed
-	case CodeValidationFailed, CodeInvalidField, CodeInvalidFilter, CodeInvalidSort, CodeInvalidRequest,
+	case CodeValidationFailed, CodeInvalidField, CodeInvalidFilter, CodeInvalidSort, CodeInvalidCursor, CodeInvalidRequest,
 		CodeUnsupportedParam, CodeBatchTooLarge, CodeBatchNotAtomic, "VALIDATION_ERROR":
 		return http.StatusBadRequest
 	case CodeInvalidDefinition:

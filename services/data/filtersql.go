@@ -74,6 +74,8 @@ func (b *builder) where(p predicate) {
 		b.leaf(p)
 	case *within:
 		b.within(p)
+	case *pair:
+		b.pair(p)
 	}
 }
 

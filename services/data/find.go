@@ -29,6 +29,10 @@ type Query struct {
 	// Limit bounds the records; nil means no bound, 0 none at all.
 	Limit  *int
 	Offset int
+	// Cursor reads on where a page ended: the NextCursor of that page, or "*"
+	// for the first page. It belongs to the sort, needs a limit, goes with no
+	// offset, and leaves the total out unless it is "*".
+	Cursor string
 	// NoCount leaves the total out.
 	NoCount bool
 	// Search keeps records that hold every one of its words, in any letter
@@ -57,6 +61,9 @@ type Page struct {
 	TotalCapped bool
 	// HasMore tells that there are matches after the last record.
 	HasMore bool
+	// NextCursor is the Cursor of the next page, where the query had one and
+	// there is more.
+	NextCursor string
 }
 
 // Get returns one record, with the given fields or all of them. Errors are
@@ -116,6 +123,9 @@ func (e *Engine) Find(ctx context.Context, object string, q Query) (*Page, error
 	}
 	if q.Offset < 0 || q.Limit != nil && *q.Limit < 0 {
 		return nil, &Error{Code: CodeInvalidRequest, Object: object, Message: "limit and offset must not be negative"}
+	}
+	if err := q.checkCursor(object); err != nil {
+		return nil, err
 	}
 	if len(q.GroupBy)+len(q.Aggregations) > 0 {
 		return e.aggregate(ctx, t, q, p)
@@ -233,99 +243,6 @@ func (b *builder) orderBy(sorts []Sort) {
 			b.text(" ASC NULLS FIRST")
 		}
 	}
-}
-
-// page reads one page, one record further than asked to see whether there are
-// more, and counts in the same statement.
-func (e *Engine) page(ctx context.Context, t *table, q Query, p predicate, order []Sort) (*Page, error) {
-	columns := t.pick(t.wanted(q))
-	b := e.builder()
-	b.text("SELECT ", selectList(columns))
-	counted := !q.NoCount && q.Limit != nil
-	total, extra := 0, []any(nil)
-	if counted {
-		b.text(", ")
-		e.count(b, t, p)
-		extra = []any{&total}
-	}
-	b.text(" FROM ", quote(t.name()), " WHERE ")
-	b.where(p)
-	b.orderBy(order)
-	if q.Limit != nil {
-		b.text(" LIMIT ")
-		b.arg(kindInstant, int64(*q.Limit)+1)
-	} else if q.Offset > 0 && !b.postgres {
-		b.text(" LIMIT -1")
-	}
-	if q.Offset > 0 {
-		b.text(" OFFSET ")
-		b.arg(kindInstant, int64(q.Offset))
-	}
-	records, err := e.query(ctx, b, columns, extra...)
-	if err != nil {
-		return nil, fmt.Errorf("find %s: %w", t.name(), err)
-	}
-	if counted && len(records) == 0 && q.Offset > 0 {
-		if total, err = e.countAlone(ctx, t, p); err != nil {
-			return nil, err
-		}
-	}
-	page := &Page{Records: records}
-	if q.Limit != nil && len(records) > *q.Limit {
-		page.Records, page.HasMore = records[:*q.Limit], true
-	}
-	if q.Limit == nil {
-		total = len(records)
-	}
-	for i, record := range page.Records {
-		page.Records[i] = t.present(record, false)
-	}
-	if err := e.expand(ctx, t, page.Records, q.Expand); err != nil {
-		return nil, err
-	}
-	page.setTotal(q, total)
-	return page, nil
-}
-
-// setTotal tells the total, or that it is above the bound. Without a limit all
-// matches were read, so that their number is always exact.
-func (p *Page) setTotal(q Query, total int) {
-	switch {
-	case q.NoCount:
-	case total > MaxTotal && q.Limit != nil:
-		p.TotalCapped = true
-	default:
-		p.Total = &total
-	}
-}
-
-// wanted are the columns that a query has to read.
-func (t *table) wanted(q Query) []string {
-	if len(q.Fields) == 0 {
-		return nil
-	}
-	return append(slices.Clone(q.Fields), q.Expand...)
-}
-
-// count writes a subquery that stops counting above the bound: the cost of a
-// total does not grow with the table.
-func (e *Engine) count(b *builder, t *table, p predicate) {
-	b.text("(SELECT count(*) FROM (SELECT 1 FROM ", quote(t.name()), " WHERE ")
-	b.where(p)
-	b.text(" LIMIT ", itoa(MaxTotal+1), ") AS matches)")
-}
-
-// countAlone counts for a page beyond the last record, which has no row to carry
-// the total.
-func (e *Engine) countAlone(ctx context.Context, t *table, p predicate) (int, error) {
-	b := e.builder()
-	b.text("SELECT ")
-	e.count(b, t, p)
-	var total int
-	if err := e.db.Read(ctx).QueryRowContext(ctx, b.String(), b.args...).Scan(&total); err != nil {
-		return 0, fmt.Errorf("count %s: %w", t.name(), err)
-	}
-	return total, nil
 }
 
 // checkExpand refuses names that are no references to a defined object.

@@ -1,6 +1,7 @@
 package data
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/url"
@@ -23,6 +24,7 @@ var slots = map[string][]string{
 	"count":   {"count", "$count"},
 	"search":  {"search", "$search"}, "searchFields": {"searchFields"},
 	"groupBy": {"groupBy"}, "aggregations": {"aggregations"}, "having": {"having"}, "trash": {"trash"},
+	"cursor": {"cursor"},
 }
 
 var slotOf = func() map[string]string {
@@ -165,6 +167,8 @@ func (p *queryParser) param(slot, name, value string) (err error) {
 		}
 	case "search":
 		q.Search = value
+	case "cursor":
+		q.Cursor = cmp.Or(value, cursorStart)
 	case "searchFields":
 		q.SearchFields = splitNames(value)
 	case "groupBy":
@@ -365,14 +369,16 @@ func (p *queryParser) bodyFlag(key string, value any) error {
 	switch {
 	case key == "search" && isText:
 		q.Search = text
+	case key == "cursor" && isText:
+		q.Cursor = cmp.Or(text, cursorStart)
 	case key == "count" && isFlag:
 		q.NoCount = !flag
 	case key == "trash" && isFlag:
 		q.Trash = flag
-	case key == "search", key == "count", key == "trash":
+	case key == "search", key == "cursor", key == "count", key == "trash":
 		return p.bad(CodeValidationFailed, "%s cannot be %s", key, describe(value))
 	default:
-		return p.bad(CodeValidationFailed, "'%s' is not a key of a query. Known keys: where, fields, orderBy, limit, offset, expand, search, searchFields, groupBy, aggregations, having, count, trash, object.", key)
+		return p.bad(CodeValidationFailed, "'%s' is not a key of a query. Known keys: where, fields, orderBy, limit, offset, cursor, expand, search, searchFields, groupBy, aggregations, having, count, trash, object.", key)
 	}
 	return nil
 }

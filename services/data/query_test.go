@@ -108,7 +108,7 @@ func TestQueryBody(t *testing.T) {
 			{`{"orderBy":[{"field":"name","direction":"desc"}]}`, `VALIDATION_FAILED: orderBy[0].direction is not allowed: an entry is {field, order: "asc" or "desc"}`},
 			{`{"orderBy":"name"}`, "VALIDATION_FAILED: orderBy must be an array of {field, order}"},
 			{`{"object":"other"}`, "INVALID_REQUEST: The body's object must be 'account', as in the path."},
-			{`{"top":1}`, "VALIDATION_FAILED: 'top' is not a key of a query. Known keys: where, fields, orderBy, limit, offset, expand, search, searchFields, groupBy, aggregations, having, count, trash, object."},
+			{`{"top":1}`, "VALIDATION_FAILED: 'top' is not a key of a query. Known keys: where, fields, orderBy, limit, offset, cursor, expand, search, searchFields, groupBy, aggregations, having, count, trash, object."},
 			{`{"limit":-1}`, "VALIDATION_FAILED: limit must be a whole number of 0 or more"},
 			{`{"limit":1.5}`, "VALIDATION_FAILED: limit must be a whole number of 0 or more"},
 			{`{"where":{"nope":1}}`, "INVALID_FIELD: Query parameter 'where' filters on 'nope', which is not a field on object 'account'. A filter on a field that does not exist can only match zero records, so the query was refused instead of answered with an empty list."},

@@ -19,6 +19,8 @@ type foundAnswer struct {
 	// TotalCapped tells that there are more matches than are counted.
 	TotalCapped bool `json:"totalCapped,omitempty"`
 	HasMore     bool `json:"hasMore"`
+	// NextCursor is there when the request had a cursor and there is more.
+	NextCursor string `json:"nextCursor,omitempty"`
 }
 
 // serveFind finds records by the query parameters of a GET.
@@ -62,7 +64,7 @@ func (s *Server) find(w http.ResponseWriter, r *http.Request, query data.Query) 
 	}
 	answer := foundAnswer{
 		Object: r.PathValue("object"), Records: page.Records,
-		Total: page.Total, TotalCapped: page.TotalCapped, HasMore: page.HasMore,
+		Total: page.Total, TotalCapped: page.TotalCapped, HasMore: page.HasMore, NextCursor: page.NextCursor,
 	}
 	if answer.Records == nil {
 		answer.Records = []data.Record{}
