@@ -2,6 +2,7 @@ package messaging
 
 import (
 	"encoding/json"
+	"slices"
 
 	"github.com/objecthost/objecthost/core/object"
 )
@@ -38,14 +39,28 @@ func deliverySchema() object.Schema {
 		number("response_code", "Response code"), private("response_body", "Response body"),
 		boolean("response_truncated", "Response truncated"), text("error", "Error"), datetime("expires_at", "Expires at"),
 		datetime("finished_at", "Finished at"), text("event_id", "Event"), text("run_id", "Flow run"), text("step_id", "Flow step"),
+		// Described anew, because they have no index that a sort could use.
+		changed(), organization(),
 	})
 	s.Icon = "send"
+	sortOnlyBy(&s, "created_at")
 	s.ListViews = map[string]object.ListView{
 		"recent":   deliveryView("recent", "Recent", ""),
 		"failures": deliveryView("failures", "Failures", `[{"field":"status","operator":"in","value":["failed","dead"]}]`),
 		"pending":  deliveryView("pending", "Pending", `[{"field":"status","operator":"in","value":["pending","in_flight"]}]`),
 	}
 	return s
+}
+
+// sortOnlyBy lets lists be sorted by the fields that have an index for it: the
+// table grows to many millions of rows, which no request may have to sort.
+func sortOnlyBy(s *object.Schema, indexed ...string) {
+	no := false
+	for i := range s.Fields {
+		if !slices.Contains(indexed, s.Fields[i].Name) {
+			s.Fields[i].Sortable = &no
+		}
+	}
 }
 
 func deliveryView(name, label, filter string) object.ListView {
@@ -113,8 +128,21 @@ func internal(name string) object.Field {
 	return f
 }
 
+func changed() object.Field {
+	f := datetime("updated_at", "Last Modified At")
+	f.System = true
+	return f
+}
+
+func organization() object.Field {
+	f := field("organization_id", "Organization", object.Lookup)
+	f.Reference, f.System, f.Hidden = "sys_organization", true, true
+	return f
+}
+
 func status() object.Field {
 	f := field("status", "Status", object.Select)
+	f.Index = true // one index per status that is looked for
 	for _, s := range []Status{StatusPending, StatusInFlight, StatusSuccess, StatusFailed, StatusDead} {
 		f.Options = append(f.Options, object.Option{Label: string(s), Value: string(s)})
 	}

@@ -1,0 +1,4 @@
+DROP INDEX sys_http_delivery_list_in_flight;
+DROP INDEX sys_http_delivery_list_pending;
+DROP INDEX sys_http_delivery_list_dead;
+DROP INDEX sys_http_delivery_list_failed;
