@@ -51,35 +51,46 @@ func TestCursorReadsWhatOnePageWould(t *testing.T) {
 	t.Parallel()
 	each(t, []object.Schema{mixed()}, func(t *testing.T, b *bundle) {
 		seedMixed(t, b, 60)
-		where := data.Where("size", "$ne", 2)
-		for _, order := range [][]data.Sort{
-			nil, {{Field: "id", Desc: true}}, {{Field: "name"}}, {{Field: "name", Desc: true}}, {{Field: "size"}}, {{Field: "size", Desc: true}},
-			{{Field: "done"}}, {{Field: "at", Desc: true}}, {{Field: "day"}, {Field: "name", Desc: true}}, {{Field: "done", Desc: true}, {Field: "size"}, {Field: "at"}},
-		} {
-			all := must(b.Find(b.as, "mixed", data.Query{Where: where, OrderBy: order}))(t)
-			for _, size := range []int{1, 7, 50, 60} {
-				var got []string
-				q := data.Query{Where: where, OrderBy: order, Limit: &size, Cursor: "*", Fields: []string{"id"}}
-				for pages := 0; q.Cursor != ""; pages++ {
-					if pages > 60 {
-						t.Fatalf("sort %v, pages of %d: no end", order, size)
-					}
-					page := must(b.Find(b.as, "mixed", q))(t)
-					if first := q.Cursor == "*"; (page.Total != nil) != first {
-						t.Errorf("total %v on page %d", page.Total, pages)
-					}
-					if page.HasMore != (page.NextCursor != "") || page.HasMore && len(page.Records) != size {
-						t.Errorf("page of %d: more %t, cursor %q", len(page.Records), page.HasMore, page.NextCursor)
-					}
-					for _, r := range page.Records {
-						equal(t, "fields", len(r), 1)
-					}
-					got, q.Cursor = append(got, ids(page.Records)...), page.NextCursor
-				}
-				equal(t, fmt.Sprintf("sort %v, pages of %d", order, size), got, ids(all.Records))
-			}
+		for _, where := range []data.Filter{data.Where("size", "$ne", 2), data.And(data.In("size", 1, -2, 1.0), data.Where("day", "$null", false))} {
+			comparePages(t, b, where)
 		}
 	})
+}
+
+func comparePages(t *testing.T, b *bundle, where data.Filter) {
+	t.Helper()
+	for _, order := range [][]data.Sort{
+		nil, {{Field: "id", Desc: true}}, {{Field: "name"}}, {{Field: "name", Desc: true}}, {{Field: "size"}}, {{Field: "size", Desc: true}},
+		{{Field: "done"}}, {{Field: "at", Desc: true}}, {{Field: "day"}, {Field: "name", Desc: true}}, {{Field: "done", Desc: true}, {Field: "size"}, {Field: "at"}},
+	} {
+		all := must(b.Find(b.as, "mixed", data.Query{Where: where, OrderBy: order}))(t)
+		for _, size := range []int{1, 7, 50, 60} {
+			var got []string
+			q := data.Query{Where: where, OrderBy: order, Limit: &size, Cursor: "*", Fields: []string{"id"}}
+			for pages := 0; q.Cursor != ""; pages++ {
+				if pages > 60 {
+					t.Fatalf("sort %v, pages of %d: no end", order, size)
+				}
+				page := must(b.Find(b.as, "mixed", q))(t)
+				if first := q.Cursor == "*"; (page.Total != nil) != first {
+					t.Errorf("total %v on page %d", page.Total, pages)
+				}
+				if page.HasMore != (page.NextCursor != "") || page.HasMore && len(page.Records) != size {
+					t.Errorf("page of %d: more %t, cursor %q", len(page.Records), page.HasMore, page.NextCursor)
+				}
+				for _, r := range page.Records {
+					equal(t, "fields", len(r), 1)
+				}
+				got, q.Cursor = append(got, ids(page.Records)...), page.NextCursor
+			}
+			equal(t, fmt.Sprintf("sort %v, pages of %d", order, size), got, ids(all.Records))
+			q.Cursor, q.Offset = "", 3
+			skipped := must(b.Find(b.as, "mixed", q))(t)
+			rest := all.Records[min(3, len(all.Records)):]
+			equal(t, fmt.Sprintf("sort %v, %d after 3", order, size), ids(skipped.Records), ids(rest[:min(size, len(rest))]))
+			equal(t, "total", *skipped.Total, len(all.Records))
+		}
+	}
 }
 
 // TestCursorStaysWhereItWas changes the list between two pages.

@@ -84,8 +84,7 @@ func (e *Engine) readStep(ctx context.Context, t *table, q Query, p, step predic
 		e.count(b, t, p)
 		extra = []any{total}
 	}
-	b.text(" FROM ", quote(t.name()), " WHERE ")
-	b.where(simplify(&group{parts: []predicate{p, step}}))
+	e.source(b, t, t.pick(t.sorted(columns, order)), p, step, order, limit, q.Offset)
 	b.orderBy(order)
 	if limit != nil {
 		b.text(" LIMIT ")
@@ -105,6 +104,33 @@ func (e *Engine) readStep(ctx context.Context, t *table, q Query, p, step predic
 		*total, err = e.countAlone(ctx, t, p)
 	}
 	return records, err
+}
+
+// source writes where records are read from: the table, or, for a filter with
+// arms, the first records of each arm, to be merged by the caller's sort.
+func (e *Engine) source(b *builder, t *table, columns []*column, p, step predicate, order []Sort, limit *int, offset int) {
+	parts := []predicate{p}
+	if limit != nil {
+		parts = arms(p)
+	}
+	if len(parts) == 1 {
+		b.text(" FROM ", quote(t.name()), " WHERE ")
+		b.where(simplify(&group{parts: []predicate{p, step}}))
+		return
+	}
+	b.text(" FROM (")
+	for i, arm := range parts {
+		if i > 0 {
+			b.text(" UNION ALL ")
+		}
+		b.text("SELECT * FROM (SELECT ", selectList(columns), " FROM ", quote(t.name()), " WHERE ")
+		b.where(simplify(&group{parts: []predicate{arm, step}}))
+		b.orderBy(order)
+		b.text(" LIMIT ")
+		b.arg(kindInstant, int64(*limit)+1+int64(offset))
+		b.text(") AS ", quote("arm"+itoa(i)))
+	}
+	b.text(") AS arms")
 }
 
 // setTotal tells the total, or that it is above the bound. Without a limit all
@@ -132,6 +158,18 @@ func (t *table) wanted(q Query, order []Sort) []string {
 	return names
 }
 
+// sorted are the names of columns and of sort keys.
+func (t *table) sorted(columns []*column, order []Sort) []string {
+	names := make([]string, 0, len(columns)+len(order))
+	for _, c := range columns {
+		names = append(names, c.Name)
+	}
+	for _, s := range order {
+		names = append(names, s.Field)
+	}
+	return names
+}
+
 // shown are the fields that an answer has, nil for all.
 func (t *table) shown(q Query) []string {
 	if len(q.Fields) == 0 {
@@ -143,9 +181,16 @@ func (t *table) shown(q Query) []string {
 // count writes a subquery that stops counting above the bound: the cost of a
 // total does not grow with the table.
 func (e *Engine) count(b *builder, t *table, p predicate) {
-	b.text("(SELECT count(*) FROM (SELECT 1 FROM ", quote(t.name()), " WHERE ")
-	b.where(p)
-	b.text(" LIMIT ", itoa(MaxTotal+1), ") AS matches)")
+	b.text("(SELECT count(*) FROM (")
+	for i, arm := range arms(p) {
+		if i > 0 {
+			b.text(" UNION ALL ")
+		}
+		b.text("SELECT * FROM (SELECT 1 FROM ", quote(t.name()), " WHERE ")
+		b.where(arm)
+		b.text(" LIMIT ", itoa(MaxTotal+1), ") AS ", quote("count"+itoa(i)))
+	}
+	b.text(") AS matches)")
 }
 
 // countAlone counts for a page beyond the last record, which has no row to carry
