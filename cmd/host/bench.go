@@ -20,7 +20,7 @@ func benchCommand(env environment) *cobra.Command {
 			"that verifies every signature in another, and a bare HTTP client in turns with them for comparison.",
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(benchDeliveriesCommand(env), benchEventsCommand(env), benchFlowsCommand(env), benchAPICommand(env), benchReceiverCommand(env))
+	c.AddCommand(benchDeliveriesCommand(env), benchEventsCommand(env), benchFlowsCommand(env), benchAPICommand(env), benchListsCommand(env), benchReceiverCommand(env))
 	return c
 }
 
@@ -114,6 +114,18 @@ func benchAPICommand(env environment) *cobra.Command {
 	c.Flags().IntVar(&cfg.Writers, "writers", 16, "clients at once")
 	c.RunE = func(*cobra.Command, []string) error {
 		return run(func(ctx context.Context) (*bench.Report, error) { return bench.API(ctx, cfg) })
+	}
+	return c
+}
+
+func benchListsCommand(env environment) *cobra.Command {
+	var cfg bench.Config
+	c := &cobra.Command{Use: "lists", Short: "Measure lists of many deliveries over HTTP", Args: cobra.NoArgs}
+	run := benchFlags(c, &cfg, env)
+	c.Flags().IntVar(&cfg.Rows, "rows", 1_000_000, "deliveries in the table")
+	c.Flags().IntVar(&cfg.Samples, "samples", 100, "how often each list is asked for")
+	c.RunE = func(*cobra.Command, []string) error {
+		return run(func(ctx context.Context) (*bench.Report, error) { return bench.Lists(ctx, cfg) })
 	}
 	return c
 }

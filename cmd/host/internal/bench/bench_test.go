@@ -75,6 +75,29 @@ func TestDrain(t *testing.T) {
 	})
 }
 
+func TestLists(t *testing.T) {
+	eachDSN(t, func(t *testing.T, db string) {
+		cfg := tiny(t, db)
+		cfg.Rows = 5000
+		got, err := bench.Lists(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		records := map[string]int{}
+		for _, l := range got.Lists {
+			records[l.Name] = l.Records
+			if l.P50 <= 0 || l.P99 < l.P50 || l.P99 > got.P99 {
+				t.Errorf("%+v, the slowest takes %v", l, got.P99)
+			}
+		}
+		for name, want := range map[string]int{"newest": 50, "view failures": 10, "dead": 5, "view pending": 25, "in flight, none": 0, "page in the middle, by cursor": 50} {
+			if records[name] != want {
+				t.Errorf("%s has %d records, want %d", name, records[name], want)
+			}
+		}
+	})
+}
+
 func wantCounts(t *testing.T, f bench.Figures, want int) {
 	t.Helper()
 	if f.Rows != want || f.Unique != want || f.AttemptRows != want {

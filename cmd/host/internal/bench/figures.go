@@ -61,6 +61,9 @@ type Figures struct {
 	IdleCPUPercent       float64  `json:"idle_cpu_percent,omitempty"`
 	IdleQueriesPerSecond *float64 `json:"idle_queries_per_second,omitempty"`
 
+	// Lists are the times of the command lists.
+	Lists []ListFigures `json:"lists,omitempty"`
+
 	// EventsPerSecond and RequestsPerSecond are the rates of the commands
 	// events and api.
 	EventsPerSecond   float64 `json:"events_per_second,omitempty"`

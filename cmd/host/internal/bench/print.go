@@ -59,6 +59,11 @@ func (f Figures) lines() [][2]string {
 		way = "append to handled"
 	case f.RequestsPerSecond > 0:
 		way = "request"
+	case len(f.Lists) > 0:
+		way = "slowest list"
+	}
+	for _, l := range f.Lists {
+		add(true, l.Name+", p50 / p99", "%.2f / %.2f ms, %d records", l.P50, l.P99, l.Records)
 	}
 	add(f.P99 > 0, way+", p50 / p99", "%.2f / %.2f ms", f.P50, f.P99)
 	add(f.RSS > 0, "memory of the host", "%.1f MB", f.RSS)
@@ -68,7 +73,8 @@ func (f Figures) lines() [][2]string {
 	if f.IdleQueriesPerSecond != nil {
 		add(true, "idle host's queries", "%.2f/s", *f.IdleQueriesPerSecond)
 	}
-	add(f.Rows > 0 && f.AttemptRows == 0, "counted", "%d rows, %d unique", f.Rows, f.Unique)
+	add(len(f.Lists) > 0, "rows in the table", "%d", f.Rows)
+	add(f.Rows > 0 && f.AttemptRows == 0 && len(f.Lists) == 0, "counted", "%d rows, %d unique", f.Rows, f.Unique)
 	add(f.AttemptRows > 0 && f.BodyBytes == 0, "counted", "%d rows, %d unique, %d attempts", f.Rows, f.Unique, f.AttemptRows)
 	add(f.BodyBytes > 0, "counted", "%d rows, %d unique, %d attempts, %d bytes each", f.Rows, f.Unique, f.AttemptRows, f.BodyBytes)
 	return out
