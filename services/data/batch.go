@@ -65,6 +65,8 @@ type BatchError struct {
 	Code       string `json:"code"`
 	Message    string `json:"message"`
 	HTTPStatus int    `json:"httpStatus,omitempty"`
+
+	field string // the first that is to blame, "" for none
 }
 
 // Batch writes up to [MaxBatch] records. A record that fails is told in the
@@ -197,8 +199,16 @@ func (r *batchRun) fail(i int, err error) error {
 		return err
 	}
 	r.rows[i].Success, r.rows[i].Data = false, nil
-	r.rows[i].Errors = []BatchError{{Code: known.Code, Message: known.Message, HTTPStatus: known.HTTPStatus()}}
+	r.rows[i].Errors = []BatchError{{Code: known.Code, Message: known.Message, HTTPStatus: known.HTTPStatus(), field: blamed(known)}}
 	return nil
+}
+
+// blamed is the first field that an error names.
+func blamed(e *Error) string {
+	if e.Field == "" && len(e.Fields) > 0 {
+		return e.Fields[0].Field
+	}
+	return e.Field
 }
 
 // each writes every record for itself: first all of them in one transaction,

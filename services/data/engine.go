@@ -55,6 +55,7 @@ type Engine struct {
 	keyring    Keyring
 	log        *slog.Logger
 	clock      func() time.Time
+	imports    chan struct{} // wakes RunImports
 
 	mu      sync.RWMutex
 	tables  map[string]*table
@@ -88,7 +89,7 @@ func New(ctx context.Context, db *storage.DB, cfg Config) (*Engine, error) {
 		return nil, fmt.Errorf("migrate data: %w", err)
 	}
 	return &Engine{
-		db: db, events: cfg.Events, authorizer: cfg.Authorizer, keyring: cfg.Keyring, log: cfg.Log, clock: cfg.Now,
+		db: db, events: cfg.Events, authorizer: cfg.Authorizer, keyring: cfg.Keyring, log: cfg.Log, clock: cfg.Now, imports: make(chan struct{}, 1),
 		tables: map[string]*table{}, stored: map[string]int64{}, parents: map[string][]reference{},
 		before: map[string][]func(context.Context, *Write) error{},
 		within: map[string][]func(context.Context, *Change) error{},

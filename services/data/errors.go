@@ -32,6 +32,7 @@ const (
 	CodeNotAttempted      = "NOT_ATTEMPTED"
 	CodeRolledBack        = "ROLLED_BACK"
 	CodeInvalidDefinition = "INVALID_DEFINITION"
+	CodeNotUndoable       = "NOT_UNDOABLE"
 	CodeConflict          = "RESOURCE_CONFLICT"
 	// CodePluginUnavailable is the refusal of a write whose hook lives in a
 	// plugin that does not run at the moment.
@@ -106,7 +107,7 @@ func HTTPStatus(code string) int {
 	case CodeValidationFailed, CodeInvalidField, CodeInvalidFilter, CodeInvalidSort, CodeInvalidCursor, CodeInvalidRequest,
 		CodeUnsupportedParam, CodeBatchTooLarge, CodeBatchNotAtomic, "VALIDATION_ERROR":
 		return http.StatusBadRequest
-	case CodeInvalidDefinition:
+	case CodeInvalidDefinition, CodeNotUndoable:
 		return http.StatusUnprocessableEntity
 	case CodePluginUnavailable:
 		return http.StatusServiceUnavailable

@@ -39,6 +39,9 @@ type Plugin struct {
 	late []object.Schema
 	// cancel ends the subscription to definitions; nil without one.
 	cancel func()
+	// stop ends the runner of imports, which closes done; nil without one.
+	stop context.CancelFunc
+	done chan struct{}
 }
 
 var (
@@ -64,7 +67,7 @@ func (p *Plugin) Manifest() core.Manifest {
 		After:    []string{family + "realtime", family + "messaging", family + "auth"},
 		Provides: []string{ServiceKey.Name(), MetadataKey.Name()},
 		Contributes: core.Contributions{
-			Objects:     p.objects,
+			Objects:     append([]object.Schema{ImportJobSchema()}, p.objects...),
 			Permissions: []core.Permission{{Name: PermissionManageMetadata, Description: "Define objects through the API", Host: true}},
 		},
 	}
@@ -76,8 +79,13 @@ func (p *Plugin) Init(_ context.Context, host core.Context) error {
 	host.On(core.HookReady, func(ctx context.Context, _ any) error {
 		err := p.engine.Define(ctx, p.late...)
 		p.late = nil
-		return errors.Join(err, p.follow(ctx))
+		if err := errors.Join(err, p.follow(ctx)); err != nil {
+			return err
+		}
+		p.runImports(ctx)
+		return nil
 	})
+	host.On(core.HookShutdown, func(ctx context.Context, _ any) error { return p.stopImports(ctx) })
 	return errors.Join(core.Provide(host, ServiceKey, p.engine), core.Provide(host, MetadataKey, Metadata(p.engine)))
 }
 
@@ -131,12 +139,37 @@ func (p *Plugin) follow(ctx context.Context) error {
 	return nil
 }
 
+// runImports begins to run import jobs. It ends with the hook that announces the
+// stop, while the services that records need are still there.
+func (p *Plugin) runImports(ctx context.Context) {
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	p.stop, p.done = stop, make(chan struct{})
+	go func() {
+		defer close(p.done)
+		p.engine.RunImports(ctx)
+	}()
+}
+
+// stopImports waits until the batch under way has ended.
+func (p *Plugin) stopImports(ctx context.Context) error {
+	if p.stop == nil {
+		return nil
+	}
+	p.stop()
+	select {
+	case <-p.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // Stop implements core.Stopper.
-func (p *Plugin) Stop(context.Context) error {
+func (p *Plugin) Stop(ctx context.Context) error {
 	if p.cancel != nil {
 		p.cancel()
 	}
-	return nil
+	return p.stopImports(ctx)
 }
 
 // CheckHealth implements core.HealthChecker.

@@ -58,6 +58,6 @@ func TestPluginDefinesWhatManifestsContribute(t *testing.T) {
 		for _, s := range engine.Objects() {
 			names = append(names, s.Name)
 		}
-		equal(t, "objects", names, []string{"account", "sys_ledger"})
+		equal(t, "objects", names, []string{"account", "sys_import_job", "sys_ledger"})
 	})
 }
