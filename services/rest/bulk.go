@@ -92,7 +92,6 @@ func batchItem(row members) data.BatchItem {
 func batchOptions(m members) data.BatchOptions {
 	options := m.inner("options")
 	options.only("atomic", "returnRecords", "continueOnError")
-	is := func(flag *bool) bool { return flag != nil && *flag }
 	return data.BatchOptions{
 		Atomic:          is(options.flag("atomic")),
 		ContinueOnError: is(options.flag("continueOnError")),

@@ -26,6 +26,9 @@ type Config struct {
 	AllowedOrigins []string
 	// BodyLimit is the largest request body in bytes. Default 10 MiB.
 	BodyLimit int64
+	// ImportLimit is the largest body of a streamed import in bytes. Default
+	// 1 GiB.
+	ImportLimit int64
 	// HeaderTimeout is the time a client has to send a request's header.
 	// Default 10 s.
 	HeaderTimeout time.Duration
@@ -69,6 +72,7 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.Environment, "production")
 	setDefault(&c.Version, "0.0.0")
 	setDefault(&c.BodyLimit, defaultBodyLimit)
+	setDefault(&c.ImportLimit, 1<<30)
 	setDefault(&c.HeaderTimeout, 10*time.Second)
 	setDefault(&c.ReadTimeout, time.Minute)
 	setDefault(&c.WriteTimeout, time.Minute)
@@ -110,6 +114,9 @@ func (c Config) validate() error {
 	}
 	if c.StreamHeartbeat < 10*time.Millisecond || c.StreamHeartbeat > time.Hour {
 		errs = append(errs, fmt.Errorf("rest: StreamHeartbeat is %v, must be between 10ms and 1h", c.StreamHeartbeat))
+	}
+	if c.ImportLimit < 1<<10 {
+		errs = append(errs, fmt.Errorf("rest: ImportLimit is %d, must be at least 1 KiB", c.ImportLimit))
 	}
 	for _, f := range []struct {
 		name  string

@@ -5,16 +5,19 @@ import (
 	"encoding/json"
 	"log/slog"
 	"maps"
+	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/objecthost/objecthost/core"
 	"github.com/objecthost/objecthost/core/event"
+	"github.com/objecthost/objecthost/core/identity"
 	"github.com/objecthost/objecthost/core/object"
 	"github.com/objecthost/objecthost/services/auth"
 	"github.com/objecthost/objecthost/services/auth/sqlstore"
@@ -107,6 +110,7 @@ func setupHost(t *testing.T, db *storage.DB) *host {
 		}
 		schemas = append(schemas, schema)
 	}
+	schemas = append(schemas, data.ImportJobSchema())
 	if err := engine.Define(t.Context(), schemas...); err != nil {
 		t.Fatal(err)
 	}
@@ -194,4 +198,38 @@ func keysOf(m any) []string { return slices.Sorted(maps.Keys(m.(map[string]any))
 func encode(v any) string {
 	b, _ := json.Marshal(v)
 	return string(b)
+}
+
+// asAdmin is a caller's context for calls of the engine.
+func asAdmin(t *testing.T) context.Context {
+	return identity.With(t.Context(), identity.Principal{System: true})
+}
+
+// request makes a GET that the caller's context can end.
+func request(t *testing.T, ctx context.Context, url, key string) *http.Response { //nolint:revive // the test leads
+	t.Helper()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("X-API-Key", key)
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp
+}
+
+// eventually asks again and again, for what no signal tells.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	deadline, tick := time.After(30*time.Second), time.NewTicker(10*time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("%s: not within 30 s", what)
+		}
+	}
 }

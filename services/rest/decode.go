@@ -12,17 +12,30 @@ import (
 // readBody reads a request's body up to the server's limit.
 func readBody(r *http.Request) ([]byte, error) {
 	body, err := io.ReadAll(r.Body)
-	var tooLarge *http.MaxBytesError
+	if err != nil {
+		return nil, bodyError(err)
+	}
+	return body, nil
+}
+
+// bodyError words what goes wrong while a body is read. Refusals and the end of
+// the body stay what they are.
+func bodyError(err error) error {
+	var (
+		tooLarge *http.MaxBytesError
+		known    *data.Error
+	)
 	switch {
+	case err == nil || errors.Is(err, io.EOF) || errors.As(err, &known):
+		return err
 	case errors.As(err, &tooLarge):
-		return nil, &requestError{
+		return &requestError{
 			status: http.StatusRequestEntityTooLarge, code: codePayloadTooLarge,
 			message: fmt.Sprintf("Request body is larger than %d bytes.", tooLarge.Limit),
 		}
-	case err != nil:
-		return nil, invalidRequest("Request body could not be read.")
+	default:
+		return invalidRequest("Request body could not be read.")
 	}
-	return body, nil
 }
 
 // readJSON reads a request's body as exactly one JSON value, in the strict way

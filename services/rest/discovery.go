@@ -173,6 +173,6 @@ func (s *Server) capabilities(services map[string]discoveredService) map[string]
 		"chunkedUpload":      false,
 		"comments":           false,
 		"cron":               false,
-		"export":             false,
+		"export":             s.mounted(objectPath + "/export"),
 	}
 }

@@ -22,7 +22,7 @@ func TestDiscovery(t *testing.T) {
 				"ui":{"enabled":true,"status":"available","handlerReady":true,"route":"/api/v1/ui"},"packages":{"enabled":true,"status":"available","handlerReady":true,"route":"/api/v1/packages"},
 				"search":NONE,"file-storage":NONE,"ai":NONE,"cache":NONE,"queue":NONE,"job":NONE},
 			"capabilities":{"automation":NO,"notifications":NO,"i18n":NO,"analytics":NO,"ai":NO,"files":NO,"search":NO,
-				"transactionalBatch":{"enabled":true},"websockets":NO,"chunkedUpload":NO,"comments":NO,"cron":NO,"export":NO}}`
+				"transactionalBatch":{"enabled":true},"websockets":NO,"chunkedUpload":NO,"comments":NO,"cron":NO,"export":{"enabled":true}}}`
 		want = strings.ReplaceAll(want, "NONE", `{"enabled":false,"status":"unavailable","handlerReady":false,"message":"Not part of this host"}`)
 		want = strings.ReplaceAll(want, "NO", `{"enabled":false}`)
 		h.same(h.get(200, h.as("", "GET", "/api/v1/discovery", "")), want)

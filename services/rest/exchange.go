@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
+	"io"
 	"net/http"
 	"regexp"
 	"time"
@@ -18,7 +19,8 @@ type exchange struct {
 	route     string // the pattern, "" when no route took the request
 	plugin    string
 	principal identity.Principal
-	cause     error // behind a 5xx
+	body      io.ReadCloser // before it was limited
+	cause     error         // behind a 5xx
 	stack     string
 	cancelled bool
 }

@@ -20,6 +20,7 @@ func (s *Server) observe(next http.Handler) http.Handler {
 		r = r.WithContext(contextWith(r.Context(), x))
 		rec := newRecorder(w, s.cfg.WriteTimeout)
 		setHeaders(rec.Header(), x.requestID)
+		x.body = r.Body
 		r.Body = http.MaxBytesReader(w, r.Body, s.cfg.BodyLimit)
 		aborted := s.serve(next, rec, r, x)
 		rec.extend() // for what net/http still has to flush

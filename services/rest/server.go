@@ -106,7 +106,8 @@ func newServer(cfg Config, parts Parts, checks *readiness) (*Server, error) {
 	s := &Server{
 		cfg: cfg, auth: parts.Auth, data: parts.Data, events: parts.Events, streams: newStreams(), names: parts.Services, manifests: parts.Manifests, state: parts.PackageStatus, meta: newMetaTags(), checks: checks,
 	}
-	s.routes = slices.Concat(s.discoveryRoutes(), s.healthRoutes(), s.metaRoutes(), s.dataRoutes(), s.transactionRoutes(), s.packageRoutes(), s.streamRoutes(), parts.Routes)
+	s.routes = slices.Concat(s.discoveryRoutes(), s.healthRoutes(), s.metaRoutes(), s.dataRoutes(), s.transactionRoutes(),
+		s.transferRoutes(), s.packageRoutes(), s.streamRoutes(), parts.Routes)
 	// Without its database a host lives on, and says that it is not ready.
 	checks.add("database", parts.Data.DB().Ping)
 	mux, err := s.newRouter(s.routes)
