@@ -45,6 +45,9 @@ type Log interface {
 	// q.Limit. It never writes to the log. Inside a transaction it reads what
 	// is committed now, not what was committed when the transaction began.
 	Read(ctx context.Context, q Query) (Page, error)
+	// Scan looks at a bounded number of events that the log still holds, by
+	// sequence and not by position: what commits meanwhile may be left out.
+	Scan(ctx context.Context, s Scan) (Scanned, error)
 	// Backlog tells how much is after a position. q.Limit caps the counting.
 	Backlog(ctx context.Context, q Query) (Backlog, error)
 	// Ranges returns the ranges of one consumer, or of all when consumer is
@@ -128,6 +131,25 @@ type Page struct {
 	// the same, because reading from the old position has become expensive.
 	Stale bool
 }
+
+// Scan asks for events above the sequence After whose Timestamp is at least
+// From and below To, in epoch milliseconds, at most Limit of them.
+type Scan struct {
+	After, From, To int64
+	Limit           int
+}
+
+// Scanned is what [Log.Scan] found.
+type Scanned struct {
+	Events []*event.Event
+	// Last is the sequence up to which it looked, After for the next call.
+	Last int64
+	// Done tells that the log has no events above Last.
+	Done bool
+}
+
+// ScanWindow is how many sequences one Scan looks at most at.
+const ScanWindow = 10_000
 
 // Backlog is what a consumer has not handled.
 type Backlog struct {

@@ -41,6 +41,7 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 		"CleanGoesInSmallBatches":        cleanBatches,
 		"SequencesAreNotUsedAgain":       noReuse,
 		"EmptyRangeMovesPastOtherRanges": stale,
+		"ScansAWindowOfTime":             scan,
 		"MarksFollowTheirEvents":         marks,
 		"ReadsUntilAPosition":            until,
 		"BadPositionsAreNamed":           badPositions,

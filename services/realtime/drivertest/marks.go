@@ -1,9 +1,12 @@
 package drivertest
 
 import (
+	"context"
 	"errors"
 	"testing"
+	"time"
 
+	"github.com/objecthost/objecthost/core/event"
 	"github.com/objecthost/objecthost/services/realtime/driver"
 )
 
@@ -89,4 +92,36 @@ func badPositions(t *testing.T, s Store) {
 			t.Errorf("until %q: %v", bad, err)
 		}
 	}
+}
+
+// scan: events are found by the time that they tell, in order, in steps.
+func scan(t *testing.T, s Store) {
+	if got, err := s.Log.Scan(t.Context(), driver.Scan{To: 100, Limit: 5}); err != nil || !got.Done || len(got.Events) != 0 {
+		t.Errorf("an empty log: %+v, %v", got, err)
+	}
+	for i, name := range []string{"a", "b", "c", "d", "e"} {
+		e := Event("o", name)
+		e.Timestamp = time.UnixMilli(int64(10 * (i + 1))).UTC()
+		s.InTx(t, func(ctx context.Context) error { return s.Log.Append(ctx, []*event.Event{e}, 1) })
+	}
+	step := driver.Scan{From: 20, To: 50, Limit: 2}
+	var got []string
+	for calls := 0; ; calls++ {
+		found, err := s.Log.Scan(t.Context(), step)
+		if err != nil || calls > 5 {
+			t.Fatalf("%v after %d calls", err, calls)
+		}
+		if len(found.Events) > 2 {
+			t.Errorf("%d events at once", len(found.Events))
+		}
+		got = append(got, ids(found.Events)...)
+		if found.Done {
+			break
+		}
+		if found.Last <= step.After {
+			t.Fatalf("the scan stays at %d", found.Last)
+		}
+		step.After = found.Last
+	}
+	equal(t, "in the window", []string{"b", "c", "d"}, got)
 }

@@ -160,6 +160,29 @@ func (l *Log) Read(_ context.Context, q driver.Query) (driver.Page, error) {
 	return page, nil
 }
 
+// Scan implements [driver.Log].
+func (l *Log) Scan(_ context.Context, s driver.Scan) (driver.Scanned, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	entries, err := l.after(strconv.FormatInt(s.After, 10))
+	if err != nil {
+		return driver.Scanned{}, err
+	}
+	found := driver.Scanned{Last: s.After, Done: true}
+	for i, e := range entries {
+		if len(found.Events) == s.Limit || i == driver.ScanWindow {
+			found.Done = false
+			break
+		}
+		found.Last = e.event.Sequence
+		if at := e.event.Timestamp.UnixMilli(); at >= s.From && at < s.To {
+			one := e.event
+			found.Events = append(found.Events, &one)
+		}
+	}
+	return found, nil
+}
+
 // Backlog implements [driver.Log].
 func (l *Log) Backlog(_ context.Context, q driver.Query) (driver.Backlog, error) {
 	l.mu.Lock()

@@ -157,6 +157,39 @@ func (l *Log) Save(ctx context.Context, r driver.Range) error {
 	return err
 }
 
+// Scan implements [driver.Log].
+func (l *Log) Scan(ctx context.Context, s driver.Scan) (driver.Scanned, error) {
+	var first, last sql.NullInt64
+	for query, to := range map[string]*sql.NullInt64{
+		`SELECT MIN(sequence) FROM sys_event WHERE sequence > $1`: &first,
+		`SELECT MAX(sequence) FROM sys_event WHERE sequence > $1`: &last,
+	} {
+		if err := l.db.Read(ctx).QueryRowContext(ctx, l.bind(query), s.After).Scan(to); err != nil {
+			return driver.Scanned{}, err
+		}
+	}
+	if !first.Valid || !last.Valid {
+		return driver.Scanned{Last: s.After, Done: true}, nil
+	}
+	end := min(first.Int64-1+driver.ScanWindow, last.Int64)
+	rows, err := l.db.Read(ctx).QueryContext(ctx, l.bind(`SELECT `+eventColumns+` FROM sys_event
+		WHERE sequence > $1 AND sequence <= $2 AND occurred_at >= $3 AND occurred_at < $4 ORDER BY sequence LIMIT $5`),
+		s.After, end, s.From, s.To, s.Limit)
+	if err != nil {
+		return driver.Scanned{}, err
+	}
+	events, err := scanEvents(nil, rows)
+	if err != nil {
+		return driver.Scanned{}, err
+	}
+	found := driver.Scanned{Events: events, Last: end}
+	if len(events) == s.Limit {
+		found.Last = events[s.Limit-1].Sequence
+	}
+	found.Done = found.Last >= last.Int64
+	return found, nil
+}
+
 // Drop implements [driver.Log].
 func (l *Log) Drop(ctx context.Context, consumer string) (bool, error) {
 	res, err := l.db.Write(ctx).ExecContext(ctx, l.bind(`DELETE FROM sys_event_consumer WHERE name = $1`), consumer)
