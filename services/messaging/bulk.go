@@ -7,10 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
-
-	"github.com/google/uuid"
 
 	"github.com/objecthost/objecthost/core/event"
 	"github.com/objecthost/objecthost/services/messaging/driver"
@@ -62,22 +59,29 @@ type BulkRequest struct {
 	OrganizationID string
 }
 
-// Job is a bulk redelivery and its progress.
+// Job is work on many deliveries and its progress.
 type Job struct {
-	ID, Status                    string
+	ID, Kind, Status string
+	// Matched counts what the job is about as far as that was known at its
+	// start; Redelivered what it has done, Skipped what it passed by.
 	Matched, Redelivered, Skipped int
 	PerSecond                     int
-	Filter                        BulkFilter
-	Error, CreatedBy              string
-	AsOf, CreatedAt, FinishedAt   time.Time
+	// Filter is a redelivery's, Params the JSON of any kind.
+	Filter                      BulkFilter
+	Params                      json.RawMessage
+	Error, CreatedBy            string
+	AsOf, CreatedAt, FinishedAt time.Time
 }
 
 func jobOf(j *driver.Job) Job {
 	out := Job{
-		ID: j.ID, Status: j.Status, Matched: j.Matched, Redelivered: j.Redelivered, Skipped: j.Skipped, PerSecond: j.PerSecond,
-		Error: j.Error, CreatedBy: j.CreatedBy, AsOf: timeOf(j.AsOf), CreatedAt: timeOf(j.CreatedAt), FinishedAt: timeOf(j.FinishedAt),
+		ID: j.ID, Kind: j.Kind, Status: j.Status, Matched: j.Matched, Redelivered: j.Redelivered, Skipped: j.Skipped, PerSecond: j.PerSecond,
+		Params: json.RawMessage(j.Filter),
+		Error:  j.Error, CreatedBy: j.CreatedBy, AsOf: timeOf(j.AsOf), CreatedAt: timeOf(j.CreatedAt), FinishedAt: timeOf(j.FinishedAt),
 	}
-	_ = json.Unmarshal([]byte(j.Filter), &out.Filter) // what it cannot show, the job cannot run on either
+	if j.Kind == driver.JobRedeliver {
+		_ = json.Unmarshal([]byte(j.Filter), &out.Filter) // what it cannot show, the job cannot run on either
+	}
 	return out
 }
 
@@ -102,22 +106,16 @@ func (s *Service) RedeliverMany(ctx context.Context, req BulkRequest) (Job, erro
 		return Job{}, fmt.Errorf("count deliveries: %w", err)
 	}
 	if req.DryRun {
-		return Job{Matched: matched, AsOf: req.AsOf, PerSecond: req.PerSecond, Filter: req.Filter}, nil
+		return Job{Kind: driver.JobRedeliver, Matched: matched, AsOf: req.AsOf, PerSecond: req.PerSecond, Filter: req.Filter}, nil
 	}
 	text, err := marshalPlain(req.Filter)
 	if err != nil {
 		return Job{}, err
 	}
-	id := newID()
-	err = store.PutJob(ctx, &driver.Job{
-		ID: id, Filter: string(text), AsOf: asOf, PerSecond: req.PerSecond, Matched: matched,
-		Scoped: req.Scoped, OrganizationID: req.OrganizationID, CreatedBy: req.CreatedBy,
+	return s.StartJob(ctx, NewJob{
+		Kind: driver.JobRedeliver, Params: text, AsOf: req.AsOf, PerSecond: req.PerSecond, Matched: matched,
+		CreatedBy: req.CreatedBy, Scoped: req.Scoped, OrganizationID: req.OrganizationID,
 	})
-	if err != nil {
-		return Job{}, fmt.Errorf("put job: %w", err)
-	}
-	s.jobs.kick()
-	return s.Job(ctx, id, RedeliverOptions{})
 }
 
 // check fills defaults and translates the filter.
@@ -208,154 +206,49 @@ func (s *Service) CancelJob(ctx context.Context, id string, scope RedeliverOptio
 	return s.Job(ctx, id, scope)
 }
 
-// jobRunner works on the jobs of the database, one at a time.
-type jobRunner struct {
-	s     *Service
-	store driver.JobStore
-	woken chan struct{}
-
-	mu      sync.Mutex
-	cancel  context.CancelFunc
-	done    chan struct{}
-	stopped bool
-}
-
-func newJobRunner(s *Service) *jobRunner {
-	store, _ := s.cfg.Store.(driver.JobStore)
-	return &jobRunner{s: s, store: store, woken: make(chan struct{}, 1)}
-}
-
-func (r *jobRunner) kick() { kick(r.woken) }
-
-func (r *jobRunner) start(ctx context.Context) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.store == nil || r.stopped || r.done != nil {
-		return
-	}
-	ctx, r.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	r.done = make(chan struct{})
-	go func() {
-		defer close(r.done)
-		r.run(ctx)
-	}()
-}
-
-func (r *jobRunner) stop() {
-	r.mu.Lock()
-	r.stopped = true
-	cancel, done := r.cancel, r.done
-	r.mu.Unlock()
-	if done != nil {
-		cancel()
-		<-done
-	}
-}
-
-func (r *jobRunner) run(ctx context.Context) {
-	for {
-		job, err := r.store.ClaimJob(ctx, uuid.NewString(), jobLease)
-		if err == nil && job != nil {
-			err = r.work(ctx, job)
-		}
-		if ctx.Err() != nil {
-			return
-		}
-		if err != nil {
-			r.s.log.Warn("redelivery job", "error", err)
-		} else if job != nil {
-			continue
-		}
-		timer := time.NewTimer(r.s.cfg.PollInterval)
-		select {
-		case <-ctx.Done():
-		case <-timer.C:
-		case <-r.woken:
-		}
-		timer.Stop()
-	}
-}
-
-// work does a job from its cursor on. When ctx ends it gives the job back.
-func (r *jobRunner) work(ctx context.Context, job *driver.Job) error {
-	request := BulkRequest{PerSecond: job.PerSecond, AsOf: timeOf(job.AsOf), Scoped: job.Scoped, OrganizationID: job.OrganizationID}
-	err := json.Unmarshal([]byte(job.Filter), &request.Filter)
+// redeliverStep is the step of redeliveries.
+func (s *Service) redeliverStep(ctx context.Context, job *JobState, limit int) error {
+	request := BulkRequest{PerSecond: 1, AsOf: job.AsOf, Scoped: job.Scoped, OrganizationID: job.OrganizationID}
+	err := json.Unmarshal(job.Params, &request.Filter)
 	var filter driver.JobFilter
 	if err == nil {
 		filter, err = request.check()
 	}
 	if err != nil {
-		job.Status, job.Error = driver.JobFailed, "the stored filter cannot be read"
-		_, err = r.store.SaveJob(ctx, job, 0)
+		job.Fail("the stored filter cannot be read")
+		return nil
+	}
+	store := s.cfg.Store.(driver.JobStore) // jobs run on one only
+	rows, err := store.ListEnded(ctx, filter, job.AsOf.UnixMilli(), job.CursorAt, job.CursorID, limit)
+	if err != nil {
 		return err
 	}
-	size := max(1, job.PerSecond/10)
-	pause := time.Second * time.Duration(size) / time.Duration(job.PerSecond)
-	for job.Status == driver.JobRunning {
-		held, err := r.step(ctx, job, filter, size)
-		if err != nil || !held {
+	for _, row := range rows {
+		_, err := s.Redeliver(ctx, row.ID, RedeliverOptions{Scoped: job.Scoped, OrganizationID: job.OrganizationID})
+		var ineligible *NotEligibleError
+		switch {
+		case err == nil:
+			job.Done++
+		case errors.As(err, &ineligible), errors.Is(err, ErrNeverSent), errors.Is(err, ErrNotFound):
+			job.Skipped++
+		default:
 			return err
 		}
-		if job.Status == driver.JobRunning && !sleep(ctx, pause) {
-			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-			defer cancel()
-			_, err := r.store.SaveJob(last, job, 0)
-			return err
-		}
+		job.CursorAt, job.CursorID = row.CreatedAt, row.ID
 	}
+	job.Finished = len(rows) < limit
 	return nil
 }
 
-// step redelivers the next rows and saves the cursor in one transaction, so
-// that each row is redelivered once, whenever the host dies. It reports false
-// when the job was cancelled or another host has it.
-func (r *jobRunner) step(ctx context.Context, job *driver.Job, filter driver.JobFilter, size int) (held bool, err error) {
-	var next driver.Job
-	err = r.s.cfg.Tx.InTx(ctx, func(ctx context.Context) error {
-		next = *job
-		rows, err := r.store.ListEnded(ctx, filter, job.AsOf, job.CursorAt, job.CursorID, size)
-		if err != nil {
-			return err
-		}
-		for _, row := range rows {
-			_, err := r.s.Redeliver(ctx, row.ID, RedeliverOptions{Scoped: job.Scoped, OrganizationID: job.OrganizationID})
-			var ineligible *NotEligibleError
-			switch {
-			case err == nil:
-				next.Redelivered++
-			case errors.As(err, &ineligible), errors.Is(err, ErrNeverSent), errors.Is(err, ErrNotFound):
-				next.Skipped++
-			default:
-				return err
-			}
-			next.CursorAt, next.CursorID = row.CreatedAt, row.ID
-		}
-		if len(rows) < size {
-			next.Status = driver.JobDone
-		}
-		held, err = r.store.SaveJob(ctx, &next, jobLease)
-		if err == nil && !held {
-			err = errJobLost
-		}
-		return err
-	})
-	if errors.Is(err, errJobLost) {
-		return false, nil
-	}
-	if err == nil {
-		*job = next
-	}
-	return held, err
-}
-
-// errJobLost rolls a step back whose job is not held any more.
-var errJobLost = errors.New("job is not held any more")
-
 // JobJSON is a job as the API shows it.
 func JobJSON(j Job) map[string]any {
+	var filter any = j.Params
+	if j.Kind == driver.JobRedeliver || len(j.Params) == 0 {
+		filter = j.Filter
+	}
 	return map[string]any{
-		"id": nullable(j.ID), "status": nullable(j.Status), "matched": j.Matched, "redelivered": j.Redelivered, "skipped": j.Skipped,
-		"perSecond": j.PerSecond, "filter": j.Filter, "asOf": event.FormatTime(j.AsOf), "error": nullable(j.Error),
+		"id": nullable(j.ID), "kind": j.Kind, "status": nullable(j.Status), "matched": j.Matched, "redelivered": j.Redelivered, "skipped": j.Skipped,
+		"perSecond": j.PerSecond, "filter": filter, "asOf": event.FormatTime(j.AsOf), "error": nullable(j.Error),
 		"createdBy": nullable(j.CreatedBy), "createdAt": timeJSON(j.CreatedAt), "finishedAt": timeJSON(j.FinishedAt),
 	}
 }

@@ -13,6 +13,9 @@ const (
 	JobFailed    = "failed"
 )
 
+// JobRedeliver is the kind of jobs that redeliver rows.
+const JobRedeliver = "redeliver"
+
 // JobFilter selects deliveries that have ended. Zero fields select all.
 type JobFilter struct {
 	Statuses      []Status
@@ -26,10 +29,12 @@ type JobFilter struct {
 	OrganizationID string
 }
 
-// Job is a redelivery of many rows. Times are epoch milliseconds of the
-// database's clock.
+// Job is work on many rows that goes on after restarts. Times are epoch
+// milliseconds of the database's clock.
 type Job struct {
 	ID string
+	// Kind tells what it does; JobRedeliver is the outbox's own.
+	Kind string
 	// Filter is the JSON that the caller stored.
 	Filter    string
 	AsOf      int64
@@ -56,9 +61,9 @@ type JobStore interface {
 	PutJob(ctx context.Context, job *Job) error
 	// GetJob returns a job, nil when there is none.
 	GetJob(ctx context.Context, id string) (*Job, error)
-	// ClaimJob takes the oldest running job that nobody works on for so long,
-	// nil when there is none.
-	ClaimJob(ctx context.Context, token string, lease time.Duration) (*Job, error)
+	// ClaimJob takes the oldest running job of the kinds that nobody works on for
+	// so long, nil when there is none.
+	ClaimJob(ctx context.Context, kinds []string, token string, lease time.Duration) (*Job, error)
 	// SaveJob saves the progress of a job that is running and held by its
 	// token, and holds it on; a lease of 0 gives it back. It reports false, and
 	// changes nothing, when the job is not held any more.

@@ -11,15 +11,15 @@ import (
 
 var _ driver.JobStore = (*Store)(nil)
 
-const jobColumns = `id, filter_json, as_of, per_second, status, matched, redelivered, skipped, cursor_at, cursor_id, claim_token,
+const jobColumns = `id, kind, filter_json, as_of, per_second, status, matched, redelivered, skipped, cursor_at, cursor_id, claim_token,
 	error, scoped, organization_id, created_by, created_at, updated_at, finished_at`
 
 // PutJob implements [driver.JobStore].
 func (s *Store) PutJob(ctx context.Context, j *driver.Job) error {
-	_, err := s.db.Write(ctx).ExecContext(ctx, s.sql(`INSERT INTO sys_http_job (id, filter_json, as_of, per_second, status, matched,
+	_, err := s.db.Write(ctx).ExecContext(ctx, s.sql(`INSERT INTO sys_http_job (id, kind, filter_json, as_of, per_second, status, matched,
 		scoped, organization_id, created_by, created_at, updated_at)
-		VALUES (?, ?, ?, ?, 'running', ?, ?, NULLIF(?, ''), NULLIF(?, ''), {now}, {now})`),
-		j.ID, j.Filter, j.AsOf, j.PerSecond, j.Matched, j.Scoped, j.OrganizationID, j.CreatedBy)
+		VALUES (?, ?, ?, ?, ?, 'running', ?, ?, NULLIF(?, ''), NULLIF(?, ''), {now}, {now})`),
+		j.ID, j.Kind, j.Filter, j.AsOf, j.PerSecond, j.Matched, j.Scoped, j.OrganizationID, j.CreatedBy)
 	return err
 }
 
@@ -38,7 +38,7 @@ func (s *Store) job(rows *sql.Rows, err error) (*driver.Job, error) {
 		return nil, rows.Err()
 	}
 	j := new(driver.Job)
-	err = rows.Scan(&j.ID, &j.Filter, &j.AsOf, &j.PerSecond, &j.Status, &j.Matched, &j.Redelivered, &j.Skipped, &j.CursorAt, &j.CursorID,
+	err = rows.Scan(&j.ID, &j.Kind, &j.Filter, &j.AsOf, &j.PerSecond, &j.Status, &j.Matched, &j.Redelivered, &j.Skipped, &j.CursorAt, &j.CursorID,
 		nil0(&j.Token), nil0(&j.Error), &j.Scoped, nil0(&j.OrganizationID), nil0(&j.CreatedBy), &j.CreatedAt, &j.UpdatedAt, nil0(&j.FinishedAt))
 	if err != nil {
 		return nil, err
@@ -47,15 +47,16 @@ func (s *Store) job(rows *sql.Rows, err error) (*driver.Job, error) {
 }
 
 // ClaimJob implements [driver.JobStore]. It writes only when there is a job.
-func (s *Store) ClaimJob(ctx context.Context, token string, lease time.Duration) (*driver.Job, error) {
-	const free = ` FROM sys_http_job WHERE status = 'running' AND COALESCE(claim_expires_at, 0) <= {now}`
+func (s *Store) ClaimJob(ctx context.Context, kinds []string, token string, lease time.Duration) (*driver.Job, error) {
+	list, args := listOf(kinds)
+	free := ` FROM sys_http_job WHERE status = 'running' AND COALESCE(claim_expires_at, 0) <= {now} AND kind IN (` + list + `)`
 	var waiting int
-	if err := s.db.Read(ctx).QueryRowContext(ctx, s.sql(`SELECT COUNT(*)`+free)).Scan(&waiting); err != nil || waiting == 0 {
+	if err := s.db.Read(ctx).QueryRowContext(ctx, s.sql(`SELECT COUNT(*)`+free), args...).Scan(&waiting); err != nil || waiting == 0 {
 		return nil, err
 	}
 	return s.job(s.db.Write(ctx).QueryContext(ctx, s.sql(`UPDATE sys_http_job SET claim_token = ?, claim_expires_at = {now} + ?
 		WHERE id = (SELECT id`+free+` ORDER BY created_at, id LIMIT 1`+s.lock()+`) AND status = 'running' RETURNING `+jobColumns),
-		token, lease.Milliseconds()))
+		append([]any{token, lease.Milliseconds()}, args...)...))
 }
 
 // SaveJob implements [driver.JobStore].

@@ -1,0 +1,1 @@
+ALTER TABLE sys_http_job ADD COLUMN kind TEXT COLLATE "C" NOT NULL DEFAULT 'redeliver';

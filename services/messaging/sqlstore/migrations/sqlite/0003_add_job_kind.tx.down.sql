@@ -1,0 +1,1 @@
+ALTER TABLE sys_http_job DROP COLUMN kind;
