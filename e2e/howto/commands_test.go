@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -71,10 +73,35 @@ func TestFollowUseTheCommandLine(t *testing.T) {
 			t.Errorf("the session shows no %q:\n%s", want, session)
 		}
 	}
+	createAccount(t, host)
+	replay := newOutput("")
+	if err := run("replay", replay).Run(); err != nil {
+		t.Fatalf("%s: %v\n%s", blocks["replay"], err, replay)
+	}
+	for _, want := range []string{`(?m)^matched +1$`, `(?m)^status +done$`, `(?m)^delivered +1$`} {
+		if !regexp.MustCompile(want).MatchString(replay.String()) {
+			t.Errorf("the replay shows no %s:\n%s", want, replay)
+		}
+	}
 	completion := newOutput("")
 	if err := run("completion", completion).Run(); err != nil {
 		t.Errorf("%s: %v\n%s", blocks["completion"], err, completion)
 	}
+}
+
+func createAccount(t *testing.T, host *proc.Host) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, host.URL+"/api/v1/data/account", strings.NewReader(`{"name":"Acme"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("X-API-Key", host.Key)
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil || resp.StatusCode != http.StatusCreated {
+		t.Fatalf("create an account: %v, %v", resp, err)
+	}
+	_ = resp.Body.Close()
 }
 
 func freeAddress(t *testing.T) string {

@@ -19,11 +19,15 @@ const (
 // id, so that two changes within one tick of the clock are two deliveries,
 // while an event that is read twice is one.
 func dedupKey(webhookID string, e *event.Event, k kind) string {
+	return fitDedupKey(rawDedupKey(webhookID, e, k))
+}
+
+// rawDedupKey is the key before it is made to fit.
+func rawDedupKey(webhookID string, e *event.Event, k kind) string {
 	if k.bulk {
-		return fitDedupKey(webhookID + ":" + e.Object + ":" + e.Type + ":" + e.ID)
+		return webhookID + ":" + e.Object + ":" + e.Type + ":" + e.ID
 	}
-	return fitDedupKey(webhookID + ":" + e.Object + ":" + e.RecordID + ":" + k.action + ":" +
-		event.FormatTime(e.Timestamp) + ":" + e.ID)
+	return webhookID + ":" + e.Object + ":" + e.RecordID + ":" + k.action + ":" + event.FormatTime(e.Timestamp) + ":" + e.ID
 }
 
 // fitDedupKey shortens a key that does not fit its column to its beginning and

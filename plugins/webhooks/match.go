@@ -61,20 +61,20 @@ func (q *enqueuer) handle(ctx context.Context, events []*event.Event) error {
 // match appends the deliveries of one event.
 func (q *enqueuer) match(ctx context.Context, reqs []messaging.Request, e *event.Event) ([]messaging.Request, error) {
 	k, known := kinds[e.Type]
-	if !known || e.Object == ObjectName {
-		return reqs, nil
-	}
-	if !k.bulk && e.RecordID == "" {
+	if known && e.Object != ObjectName && !k.bulk && e.RecordID == "" {
 		q.log.WarnContext(ctx, "event without a record id dropped", "event_id", e.ID, "event_type", e.Type, "object", e.Object)
 		return reqs, nil
 	}
 	var (
-		shared = newBodies(e, k.action)
+		shared *bodies
 		failed error
 	)
-	q.subs.find(e.OrganizationID, e.Object, k.trigger, q.isSystem(e.Object), func(s *subscription) {
+	q.each(e, func(s *subscription, k kind) {
 		if failed != nil {
 			return
+		}
+		if shared == nil {
+			shared = newBodies(e, k.action)
 		}
 		req, err := q.deliver(ctx, s, e, k, shared)
 		if err != nil {
@@ -84,6 +84,16 @@ func (q *enqueuer) match(ctx context.Context, reqs []messaging.Request, e *event
 		reqs = append(reqs, req)
 	})
 	return reqs, failed
+}
+
+// each calls yield with the subscriptions that an event matches. Events of
+// webhooks themselves match none, nor do those of records without an id.
+func (q *enqueuer) each(e *event.Event, yield func(*subscription, kind)) {
+	k, known := kinds[e.Type]
+	if !known || e.Object == ObjectName || !k.bulk && e.RecordID == "" {
+		return
+	}
+	q.subs.find(e.OrganizationID, e.Object, k.trigger, q.isSystem(e.Object), func(s *subscription) { yield(s, k) })
 }
 
 // deliver makes the request of one event to one webhook.

@@ -137,7 +137,7 @@ func (p *Plugin) Init(ctx context.Context, host core.Context) error {
 		return err
 	}
 	p.log = host.Log()
-	p.assemble(engine, outbox, authorizer)
+	p.assemble(engine, events, outbox, authorizer)
 	if err := events.Consume(realtime.ConsumerConfig{Name: ConsumerName}, p.consumer()); err != nil {
 		return err
 	}
@@ -145,7 +145,7 @@ func (p *Plugin) Init(ctx context.Context, host core.Context) error {
 }
 
 // assemble makes the parts and hooks them into the data service.
-func (p *Plugin) assemble(engine *data.Engine, outbox *messaging.Service, authorizer identity.Authorizer) {
+func (p *Plugin) assemble(engine *data.Engine, events history, outbox *messaging.Service, authorizer identity.Authorizer) {
 	store := sqlstore.New(p.db)
 	lookup := func(name string) (*object.Schema, bool) {
 		schema, err := engine.Object(name)
@@ -156,12 +156,13 @@ func (p *Plugin) assemble(engine *data.Engine, outbox *messaging.Service, author
 	engine.WithinWrite(ObjectName, door.within)
 	p.health = &health{store: store, targets: outbox, engine: engine, log: p.log}
 	p.service = &Service{
-		db: p.db, store: store, engine: engine, outbox: outbox, door: door, log: p.log,
+		db: p.db, store: store, engine: engine, outbox: outbox, door: door, history: events, log: p.log,
 		enqueuer: &enqueuer{
 			subs: newSubscriptions(store), outbox: outbox, vault: engine, lookup: lookup,
 			log: p.log, enqueued: p.health.watch,
 		},
 	}
+	outbox.RegisterJobs(jobReplay, p.service.replayStep)
 }
 
 // consumer is the one durable consumer of the plugin.

@@ -44,6 +44,10 @@ func (r *routes) list() []core.Route {
 			Method: http.MethodPost, Pattern: "/api/v1/webhooks/{id}/rotate-secret", Permission: PermissionRotate,
 			Summary: "Make a new signing secret, shown once", Handler: http.HandlerFunc(r.rotate),
 		},
+		{
+			Method: http.MethodPost, Pattern: "/api/v1/webhooks/{id}/replay", Permission: PermissionRedeliver,
+			Summary: "Match the events of a time once more and deliver them as new deliveries", Handler: http.HandlerFunc(r.replay),
+		},
 	}
 }
 

@@ -61,6 +61,7 @@ func TestRoutesAskForTheirPermissions(t *testing.T) {
 		"POST /api/v1/webhooks/redeliver":          "webhooks.redeliver",
 		"POST /api/v1/webhooks/{id}/test":          "webhooks.manage",
 		"POST /api/v1/webhooks/{id}/rotate-secret": "webhooks.rotate",
+		"POST /api/v1/webhooks/{id}/replay":        "webhooks.redeliver",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

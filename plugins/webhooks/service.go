@@ -50,6 +50,8 @@ type Service struct {
 	engine *data.Engine
 	outbox *messaging.Service
 	door   *door
+	// history is the event log, for replays.
+	history history
 	// enqueuer matches events; the plugin's consumer calls it.
 	enqueuer *enqueuer
 	log      *slog.Logger

@@ -126,7 +126,7 @@ func newNode(t testing.TB, db *storage.DB, c nodeConfig) *node {
 	n.plugin, err = NewPlugin(db, c.cfg)
 	fatal(t, err)
 	n.plugin.log = logger
-	n.plugin.assemble(n.engine, n.outbox, c.authorizer)
+	n.plugin.assemble(n.engine, n.events, n.outbox, c.authorizer)
 	handler := n.plugin.consumer()
 	if c.wrap != nil {
 		handler = c.wrap(handler)

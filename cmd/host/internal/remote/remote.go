@@ -1,5 +1,5 @@
 // Package remote holds the commands that work on a running host through its
-// HTTP API: object, webhook, deliveries and plugin.
+// HTTP API: object, webhook, deliveries, replay and plugin.
 package remote
 
 import (
@@ -30,7 +30,7 @@ type session struct {
 // Commands returns the commands. getenv reads the environment.
 func Commands(getenv func(string) string) []*cobra.Command {
 	s := &session{getenv: getenv}
-	commands := []*cobra.Command{s.object(), s.webhook(), s.deliveries()}
+	commands := []*cobra.Command{s.object(), s.webhook(), s.deliveries(), s.replay()}
 	plugin := s.plugin()
 	// Beside these, plugin gets commands that work on files.
 	for _, c := range append(plugin.Commands(), commands...) {
