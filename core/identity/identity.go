@@ -79,6 +79,16 @@ type Authorizer interface {
 	Has(ctx context.Context, permission string) error
 }
 
+// Auditor keeps the log of administrative acts. An [Authorizer] may be one.
+type Auditor interface {
+	// Audit writes that the principal of ctx did something, in the transaction
+	// of ctx where there is one, so that it is told exactly if it was done.
+	// action is a noun and a verb with a dot between (webhook.rotate), target
+	// what it was done to. detail is encoded as JSON and must hold no secret;
+	// nil for none.
+	Audit(ctx context.Context, action, targetType, targetID string, detail any) error
+}
+
 // ErrUnauthenticated is returned for a caller without valid credentials.
 var ErrUnauthenticated = errors.New("identity: authentication required")
 
