@@ -12,6 +12,14 @@ import (
 // PermissionReadAudit is the permission for reading sys_audit_log.
 const PermissionReadAudit = "audit.read"
 
+// audit is note where there is an audit log.
+func (s *Service) audit(ctx context.Context, action, targetType, targetID string, detail any) error {
+	if s.dir == nil {
+		return nil
+	}
+	return s.note(ctx, action, targetType, targetID, detail)
+}
+
 type clientKey struct{}
 
 // WithClient returns a context that tells the audit log where a request came
@@ -25,16 +33,9 @@ func clientOf(ctx context.Context) Client {
 	return c
 }
 
-// Audit writes into the audit log that the principal of ctx did something, in
-// the transaction of ctx: it is told exactly if it was done. action is a noun
-// and a verb with a dot between (webhook.rotate), target what it was done to.
-// detail is encoded as JSON and must hold no secret; nil for none. A service
-// without users keeps no log.
+// Audit implements identity.Auditor. A service without users keeps no log.
 func (s *Service) Audit(ctx context.Context, action, targetType, targetID string, detail any) error {
-	if s.dir == nil {
-		return nil
-	}
-	if err := s.note(ctx, action, targetType, targetID, detail); err != nil {
+	if err := s.audit(ctx, action, targetType, targetID, detail); err != nil {
 		return fmt.Errorf("auth: write audit log: %w", err)
 	}
 	return nil

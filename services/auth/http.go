@@ -27,11 +27,10 @@ func (e *refusal) Error() string { return e.code + ": " + e.message }
 // endpoint serves a request; what it returns is answered.
 type endpoint func(w http.ResponseWriter, r *http.Request) (any, error)
 
-// bare makes a handler out of an endpoint. The audit log learns of the client
-// from the request's context.
+// bare makes a handler out of an endpoint.
 func (s *Service) bare(serve endpoint) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r = r.WithContext(WithClient(r.Context(), clientAt(r)))
+		r = r.WithContext(WithClient(r.Context(), ClientAt(r)))
 		w.Header().Set("Cache-Control", "no-store")
 		body, err := serve(w, r)
 		if err != nil {

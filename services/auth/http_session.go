@@ -81,7 +81,7 @@ func (s *Service) serveBootstrap(w http.ResponseWriter, r *http.Request) (any, e
 	if err := readBody(r, &in, true); err != nil {
 		return nil, err
 	}
-	signed, err := s.Bootstrap(r.Context(), in.Token, NewUser{Name: in.Name, Email: in.Email, Password: in.Password}, clientAt(r))
+	signed, err := s.Bootstrap(r.Context(), in.Token, NewUser{Name: in.Name, Email: in.Email, Password: in.Password}, ClientAt(r))
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +99,7 @@ func (s *Service) serveSignIn(w http.ResponseWriter, r *http.Request) (any, erro
 	if in.Email == "" || in.Password == "" || len(in.Email) > maxEmail || len(in.Password) > maxPassword {
 		return nil, &refusal{http.StatusBadRequest, "VALIDATION_ERROR", "email and password are required"}
 	}
-	signed, err := s.SignIn(r.Context(), in.Email, in.Password, clientAt(r))
+	signed, err := s.SignIn(r.Context(), in.Email, in.Password, ClientAt(r))
 	if err != nil {
 		return nil, err
 	}

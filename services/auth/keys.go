@@ -92,14 +92,6 @@ func (s *Service) inTx(ctx context.Context, fn func(context.Context) error) erro
 	return s.dir.InTx(ctx, fn)
 }
 
-// audit is note where there is an audit log.
-func (s *Service) audit(ctx context.Context, action, targetType, targetID string, detail any) error {
-	if s.dir == nil {
-		return nil
-	}
-	return s.note(ctx, action, targetType, targetID, detail)
-}
-
 // makersKey returns the key that a new key is measured by: the caller's own, or
 // for a user one with what the user's roles allow.
 func (s *Service) makersKey(ctx context.Context, caller identity.Principal) (driver.Key, error) {

@@ -90,8 +90,8 @@ func (s *Service) checkCookieOrigin(r *http.Request) error {
 	return s.checkOrigin(r)
 }
 
-// clientAt tells where a request came from.
-func clientAt(r *http.Request) Client {
+// ClientAt tells where a request came from: the other end of its connection.
+func ClientAt(r *http.Request) Client {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
 		host = r.RemoteAddr

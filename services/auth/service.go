@@ -40,7 +40,10 @@ type Service struct {
 	signing []byte
 }
 
-var _ identity.Authorizer = (*Service)(nil)
+var (
+	_ identity.Authorizer = (*Service)(nil)
+	_ identity.Auditor    = (*Service)(nil)
+)
 
 // New returns a service over store. The caller closes the store. A store that is
 // a driver.Directory as well has users, sessions and organizations; with others

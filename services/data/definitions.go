@@ -81,6 +81,9 @@ func (e *Engine) SaveDefinition(ctx context.Context, s object.Schema, ifMatch st
 			return err
 		}
 		saved = Saved{Version: before + 1, Created: before == 0}
+		if err := e.auditDefinition(ctx, s.Name, saved); err != nil {
+			return err
+		}
 		return e.storeDefinition(ctx, s, string(text), saved)
 	})
 	if err != nil {

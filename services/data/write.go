@@ -202,6 +202,9 @@ func (e *Engine) announce(ctx context.Context, t *table, now time.Time, changes 
 	if err := e.runWithin(ctx, changes...); err != nil {
 		return err
 	}
+	if err := e.audit(ctx, t, changes); err != nil {
+		return err
+	}
 	events := make([]*event.Event, 0, len(changes))
 	for _, change := range changes {
 		ev, err := e.event(ctx, t, now, change)

@@ -1,9 +1,11 @@
 package rest
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/url"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/objecthost/objecthost/core"
 	"github.com/objecthost/objecthost/core/identity"
+	"github.com/objecthost/objecthost/services/auth"
 )
 
 // OwnedRoute is a route and the plugin that contributes it.
@@ -147,7 +150,7 @@ func (s *Server) gate(route OwnedRoute, rest string) http.Handler {
 			return
 		}
 		x.principal = principal
-		r = r.WithContext(identity.With(r.Context(), principal))
+		r = r.WithContext(auth.WithClient(identity.With(r.Context(), principal), auth.ClientAt(r)))
 		if route.Permission != "" {
 			if err := s.auth.Has(r.Context(), route.Permission); err != nil {
 				fail(w, r, route.family, err)
@@ -155,7 +158,29 @@ func (s *Server) gate(route OwnedRoute, rest string) http.Handler {
 			}
 		}
 		route.Handler.ServeHTTP(w, r)
+		s.audit(w, r, route)
 	})
+}
+
+// audit writes into the audit log what a caller did by a plugin's route that
+// needs a permission, when it was done. The auth service writes its own acts
+// along with them.
+func (s *Server) audit(w http.ResponseWriter, r *http.Request, route OwnedRoute) {
+	auditor, ok := s.auth.(identity.Auditor)
+	rec, recorded := w.(*recorder)
+	if !ok || !recorded || rec.status/100 != 2 || route.Permission == "" || route.Plugin == auth.PluginID ||
+		r.Method == http.MethodGet || r.Method == http.MethodHead {
+		return
+	}
+	var target string
+	for _, name := range parameter.FindAllString(route.Pattern, -1) {
+		target = path.Join(target, r.PathValue(strings.Trim(name, "{.}")))
+	}
+	// The act is done, whether or not the client is still there.
+	ctx := context.WithoutCancel(r.Context())
+	if err := auditor.Audit(ctx, route.Permission, r.Method+" "+route.Pattern, target, nil); err != nil {
+		s.cfg.Logger.ErrorContext(ctx, "act not written into the audit log", "route", route.Pattern, "error", err)
+	}
 }
 
 // unescape sets the path values as http.ServeMux would. chi matches the escaped
