@@ -184,6 +184,10 @@ func streams(r rest.OwnedRoute) bool { return strings.HasSuffix(r.Pattern, "/str
 var openToAll = []string{
 	"GET /api/v1/automation", "GET /api/v1/automation/actions", "GET /api/v1/automation/{name}",
 	"GET /api/v1/meta", "GET /api/v1/meta/{type}", "GET /api/v1/meta/{type}/{name}",
+	"GET /api/v1/data/import/jobs", "GET /api/v1/data/import/jobs/{id}", "GET /api/v1/data/import/jobs/{id}/results",
+	"POST /api/v1/data/import/jobs/{id}/cancel", "POST /api/v1/data/import/jobs/{id}/undo",
+	"GET /api/v1/notifications", "POST /api/v1/notifications/read", "POST /api/v1/notifications/read/all",
+	"GET /api/v1/i18n/locales", "GET /api/v1/i18n/translations/{locale}", "GET /api/v1/i18n/labels/{object}/{locale}",
 	"GET /api/v1/ui/view/{object}/{kind}", "GET /api/v1/packages", "GET /api/v1/packages/{id}",
 	"GET /api/v1/auth/me/permissions", "GET /api/v1/auth/organization/list", "GET /api/v1/auth/organization/get-active-member",
 }
@@ -196,11 +200,13 @@ func TestEveryRouteAsksWhoCalls(t *testing.T) {
 		h := inhabit(t, dsn)
 		lacking := h.key(t, h.root, "object:nothing:get")
 		bodies := map[string]string{
-			"POST /api/v1/batch":                    `{"operations":[{"object":"account","action":"create","data":{"name":"x"}}]}`,
-			"POST /api/v1/data/{object}/batch":      `{"operation":"create","records":[{"data":{"name":"x"}}]}`,
-			"POST /api/v1/data/{object}/updateMany": `{"records":[{"id":"x","data":{}}]}`,
-			"POST /api/v1/data/{object}/deleteMany": `{"ids":["x"]}`,
-			"POST /api/v1/data/{object}/createMany": `[{"name":"x"}]`,
+			"POST /api/v1/batch":                     `{"operations":[{"object":"account","action":"create","data":{"name":"x"}}]}`,
+			"POST /api/v1/data/{object}/batch":       `{"operation":"create","records":[{"data":{"name":"x"}}]}`,
+			"POST /api/v1/data/{object}/updateMany":  `{"records":[{"id":"x","data":{}}]}`,
+			"POST /api/v1/data/{object}/deleteMany":  `{"ids":["x"]}`,
+			"POST /api/v1/data/{object}/import":      `{"rows":[{"name":"x"}]}`,
+			"POST /api/v1/data/{object}/import/jobs": `{"rows":[{"name":"x"}]}`,
+			"POST /api/v1/data/{object}/createMany":  `[{"name":"x"}]`,
 		}
 		sessions := regexp.MustCompile(`^/api/v1/auth/`)
 		asked := 0

@@ -110,7 +110,7 @@ func setupHost(t *testing.T, db *storage.DB) *host {
 		}
 		schemas = append(schemas, schema)
 	}
-	schemas = append(schemas, data.ImportJobSchema())
+	schemas = append(schemas, data.ImportJobSchema(), notificationSchema())
 	if err := engine.Define(t.Context(), schemas...); err != nil {
 		t.Fatal(err)
 	}

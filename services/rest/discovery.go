@@ -110,7 +110,7 @@ func (s *Server) discover() discovery {
 	d := discovery{
 		Version: s.cfg.Version, Name: apiName, APIName: apiName, Environment: s.cfg.Environment,
 		Routes:       map[string]string{},
-		Locale:       locale{Default: "en", Supported: []string{"en"}, Timezone: "UTC"},
+		Locale:       locale{Default: defaultLocale, Supported: []string{defaultLocale}, Timezone: "UTC"},
 		Services:     map[string]discoveredService{},
 		Capabilities: map[string]capability{},
 		Scoping:      scoping{Resolution: "auto"},

@@ -10,7 +10,7 @@ func TestDiscovery(t *testing.T) {
 	eachHost(t, func(t *testing.T, h *host) {
 		want := `{
 			"version":"1.2.3","name":"objecthost","apiName":"objecthost","environment":"development",
-			"routes":{"data":"/api/v1/data","metadata":"/api/v1/meta","auth":"/api/v1/auth","automation":"/api/v1/automation","ui":"/api/v1/ui","packages":"/api/v1/packages"},
+			"routes":{"data":"/api/v1/data","metadata":"/api/v1/meta","auth":"/api/v1/auth","automation":"/api/v1/automation","ui":"/api/v1/ui","packages":"/api/v1/packages","notifications":"/api/v1/notifications","i18n":"/api/v1/i18n"},
 			"locale":{"default":"en","supported":["en"],"timezone":"UTC"},
 			"scoping":{"enabled":false,"resolution":"auto","scoped":false},
 			"services":{
@@ -18,10 +18,10 @@ func TestDiscovery(t *testing.T) {
 				"data":{"enabled":true,"status":"available","handlerReady":true,"route":"/api/v1/data"},
 				"auth":{"enabled":true,"status":"degraded","handlerReady":false,"message":"API keys only: no sign-in routes are mounted"},
 				"realtime":{"enabled":false,"status":"degraded","handlerReady":false,"message":"In-process only: no HTTP routes are mounted"},
-				"automation":NONE,"webhook.autoEnqueuer":NONE,"messaging":NONE,"notification":NONE,"i18n":NONE,"analytics":NONE,
+				"automation":NONE,"webhook.autoEnqueuer":NONE,"messaging":NONE,"notification":{"enabled":true,"status":"available","handlerReady":true,"route":"/api/v1/notifications"},"i18n":{"enabled":true,"status":"available","handlerReady":true,"route":"/api/v1/i18n"},"analytics":NONE,
 				"ui":{"enabled":true,"status":"available","handlerReady":true,"route":"/api/v1/ui"},"packages":{"enabled":true,"status":"available","handlerReady":true,"route":"/api/v1/packages"},
 				"search":NONE,"file-storage":NONE,"ai":NONE,"cache":NONE,"queue":NONE,"job":NONE},
-			"capabilities":{"automation":NO,"notifications":NO,"i18n":NO,"analytics":NO,"ai":NO,"files":NO,"search":NO,
+			"capabilities":{"automation":NO,"notifications":{"enabled":true},"i18n":{"enabled":true},"analytics":NO,"ai":NO,"files":NO,"search":NO,
 				"transactionalBatch":{"enabled":true},"websockets":NO,"chunkedUpload":NO,"comments":NO,"cron":NO,"export":{"enabled":true}}}`
 		want = strings.ReplaceAll(want, "NONE", `{"enabled":false,"status":"unavailable","handlerReady":false,"message":"Not part of this host"}`)
 		want = strings.ReplaceAll(want, "NO", `{"enabled":false}`)

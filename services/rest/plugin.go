@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/objecthost/objecthost/core"
+	"github.com/objecthost/objecthost/core/object"
 	"github.com/objecthost/objecthost/services/auth"
 	"github.com/objecthost/objecthost/services/data"
 	"github.com/objecthost/objecthost/services/realtime"
@@ -70,9 +71,10 @@ func (p *Plugin) Manifest() core.Manifest {
 		ID:      PluginID,
 		Version: "1.0.0",
 		// By name only: a host may bring services of its own.
-		After:    []string{auth.PluginID, data.PluginID, realtime.PluginID},
-		Requires: []string{authKey.Name(), data.ServiceKey.Name()},
-		Provides: []string{ServiceKey.Name()},
+		After:       []string{auth.PluginID, data.PluginID, realtime.PluginID},
+		Requires:    []string{authKey.Name(), data.ServiceKey.Name()},
+		Provides:    []string{ServiceKey.Name()},
+		Contributes: core.Contributions{Objects: []object.Schema{notificationSchema()}},
 	}
 }
 

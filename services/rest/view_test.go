@@ -47,7 +47,7 @@ func TestMetaOfOnePackage(t *testing.T) {
 		h.get(201, h.do("PUT", "/api/v1/meta/object/ticket", ticket))
 		for query, want := range map[string]string{
 			"?package=com.example.crm": `["account","contact"]`, "?packageId=com.example.books": `["ledger"]`, "?package=nobody": `[]`,
-			"": `["account","contact","ledger","note","sys_import_job","ticket"]`,
+			"": `["account","contact","ledger","note","sys_import_job","sys_notification","ticket"]`,
 		} {
 			got := []string{}
 			for _, item := range h.get(200, h.do("GET", "/api/v1/meta/object"+query, ""))["items"].([]any) {
