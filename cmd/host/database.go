@@ -18,6 +18,7 @@ import (
 	"github.com/objecthost/objecthost/storage/dsn"
 	"github.com/objecthost/objecthost/storage/lease"
 	"github.com/objecthost/objecthost/storage/seal"
+	"github.com/objecthost/objecthost/storage/transfer"
 )
 
 // openDatabase opens and migrates the database and takes the lock of its one
@@ -26,6 +27,12 @@ func openDatabase(ctx context.Context, cfg settings.Settings, log *slog.Logger) 
 	db, err := openMigrated(ctx, cfg.DB, true)
 	if err != nil {
 		return nil, nil, err
+	}
+	if unfinished, err := transfer.Unfinished(ctx, db.DB); err != nil || unfinished {
+		if unfinished {
+			err = errUnfinished
+		}
+		return nil, nil, errors.Join(err, db.close())
 	}
 	return db.DB, func() {
 		if err := db.close(); err != nil {

@@ -80,7 +80,7 @@ func rootCommand(env environment) *cobra.Command {
 		// Errors are printed by run, without the usage.
 		SilenceErrors: true, SilenceUsage: true,
 	}
-	root.AddCommand(serveCommand(env), demoCommand(env), migrateCommand(env), receiveCommand(env), benchCommand(env), versionCommand())
+	root.AddCommand(serveCommand(env), demoCommand(env), migrateCommand(env), storageCommand(env), receiveCommand(env), benchCommand(env), versionCommand())
 	for _, c := range remote.Commands(env.getenv) {
 		if c.Name() == "plugin" {
 			c.AddCommand(bundles.Commands()...)

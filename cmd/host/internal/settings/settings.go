@@ -117,7 +117,7 @@ const (
 func All() []Setting {
 	return []Setting{
 		{Name: "db", Default: "sqlite:./data/host.db", Kind: Text, Usage: "database: sqlite:PATH or postgres://…",
-			set: func(s *Settings, v []string) error { s.DB = v[0]; return checkDSN(v[0]) }},
+			set: func(s *Settings, v []string) error { s.DB = v[0]; return CheckDSN(v[0]) }},
 		{Name: "db-listen-dsn", Kind: Text, Usage: "the same PostgreSQL database without a pooler, for one connection that LISTENs (default: db, where no pooler answers)",
 			set: func(s *Settings, v []string) error { s.ListenDSN = v[0]; return checkListenDSN(v[0]) }},
 		{Name: "fanout", Default: "auto", Kind: Text, Usage: "what wakes the other hosts of one database: auto, none, postgres or nats",
@@ -202,7 +202,8 @@ func (s Setting) Env() string {
 	return "HOST_" + strings.ToUpper(strings.ReplaceAll(s.Name, "-", "_"))
 }
 
-func checkDSN(text string) error {
+// CheckDSN returns what is wrong with a DSN, without quoting it.
+func CheckDSN(text string) error {
 	scheme, rest, _ := strings.Cut(text, ":")
 	switch scheme {
 	case "sqlite":
@@ -228,7 +229,7 @@ func checkListenDSN(text string) error {
 	if scheme, _, _ := strings.Cut(text, ":"); scheme != "postgres" && scheme != "postgresql" {
 		return errors.New("must be a DSN that starts with postgres://")
 	}
-	return checkDSN(text)
+	return CheckDSN(text)
 }
 
 var schemeForm = regexp.MustCompile(`^[a-z][a-z0-9+.-]*$`)
