@@ -104,3 +104,17 @@ func TestRefusalsReadAsCaptured(t *testing.T) {
 		}
 	})
 }
+
+func TestRequiredTextIsMoreThanSpace(t *testing.T) {
+	t.Parallel()
+	each(t, []object.Schema{account()}, func(t *testing.T, b *bundle) {
+		for _, name := range []string{"", "   ", "\t\n"} {
+			_, err := b.Create(b.as, "account", data.Record{"name": name})
+			refused(t, err, `{"error":"Name is required","code":"VALIDATION_FAILED","object":"account","fields":[{"field":"name","code":"required","message":"Name is required","label":"Name"}]}`)
+		}
+		id := create(t, b, "account", data.Record{"name": " a "})
+		equal(t, "kept", must(b.Get(b.as, "account", id))(t)["name"], " a ")
+		_, err := b.Update(b.as, "account", id, data.Record{"name": " "}, data.Match{})
+		equal(t, "cleared", data.IsCode(err, data.CodeValidationFailed), true)
+	})
+}

@@ -2,6 +2,7 @@ package data
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/objecthost/objecthost/core/object"
@@ -153,13 +154,14 @@ func missing(c *column, create bool) *FieldError {
 	return fail(c, "required", "is required and cannot be cleared")
 }
 
-// empty reports whether a value does not satisfy required.
+// empty reports whether a value does not satisfy required: a text of spaces says
+// nothing either.
 func empty(value any) bool {
 	switch value := value.(type) {
 	case nil:
 		return true
 	case string:
-		return value == ""
+		return strings.TrimSpace(value) == ""
 	case []any:
 		return len(value) == 0
 	default:
