@@ -85,14 +85,14 @@ export async function eventually(what, look, patience = 15000) {
   }
 }
 
-// run runs the checks of groups one after the other and returns how many passed and failed. A group is a function
-// that gets ({check, leave, ...world}) and calls check(name, fn) for each; a check's failure does not end its group.
-// leave(what, why) tells what is not checked, because the host itself says that it does not have it.
+// run runs the checks of groups one after the other and returns how many passed, and the names of those that failed and of all. A group is a function
+// that gets ({check, ...world}) and calls check(name, fn) for each; a check's failure does not end its group.
 export async function run(groups, world, print = console.log) {
-  const count = { passed: 0, failed: [] };
+  const count = { passed: 0, failed: [], names: [] };
   for (const [group, define] of groups) {
     const check = async (name, fn) => {
       world.wire.exchanges = [];
+      count.names.push(`${group}: ${name}`);
       try {
         await fn();
         count.passed++;
@@ -103,9 +103,8 @@ export async function run(groups, world, print = console.log) {
         for (const x of world.wire.exchanges.slice(-3)) print(`      ${x.request} ${x.sent ?? ''}\n      -> ${x.status} ${x.text.slice(0, 1000)}`);
       }
     };
-    const leave = (what, why) => print(`left  ${group}: ${what} (${why})`);
     try {
-      await define({ ...world, check, leave });
+      await define({ ...world, check });
     } catch (e) {
       count.failed.push(`${group}: (outside of a check)`);
       print(`FAIL  ${group}: outside of a check\n      ${e.stack}`);

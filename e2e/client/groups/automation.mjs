@@ -2,20 +2,8 @@ import assert from 'node:assert/strict';
 import { eventually, refused } from '../harness.mjs';
 import { signature } from '../receiver.mjs';
 
-// Flows, on a host that has the automation service; on others, that it says so.
-export default async function ({ check, leave, client, wire, receiver, object, tag }) {
-  const { services, routes } = await client.connect();
-  if (!services.automation.enabled) {
-    leave('flows', 'no automation service');
-    await check('a host without flows lists their route, says so, and answers 404 there', async () => {
-      assert.equal(routes.automation, '/api/v1/automation');
-      assert.deepEqual([services.automation.enabled, services.automation.status], [false, 'unavailable']);
-      await refused(() => client.automation.list(), 404, 'ENDPOINT_NOT_FOUND');
-      await refused(() => client.automation.execute('some_flow', {}), 404, 'ENDPOINT_NOT_FOUND');
-      assert.equal(JSON.parse(wire.last.text).success, false);
-    });
-    return;
-  }
+// Flows.
+export default async function ({ check, client, wire, receiver, object, tag }) {
   const node = (id, type, config, more = {}) => ({ id, type, label: id, ...(config && { config }), ...more });
   // path makes edges from the names of nodes: path('start', 'a', 'end') is two edges.
   const path = (...nodes) => nodes.slice(1).map((target, i) => ({ id: `${nodes[i]}_${target}`, source: nodes[i], target }));
