@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	github.com/goccy/go-yaml v1.19.2
+	github.com/google/go-cmp v0.7.0
 	github.com/google/wire v0.7.0
 	github.com/knadh/koanf/v2 v2.4.1
 	github.com/objecthost/objecthost/core v0.0.0
