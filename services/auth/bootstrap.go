@@ -90,7 +90,7 @@ func (s *Service) Bootstrap(ctx context.Context, token string, in NewUser, from 
 	if s.dir == nil {
 		return SignedIn{}, ErrNoUsers
 	}
-	if err := s.attempt(ctx, kindSetup, from.IP); err != nil {
+	if err := s.attemptFrom(ctx, from.IP); err != nil {
 		return SignedIn{}, err
 	}
 	in.OrganizationID, in.Roles, in.EmailVerified = "", []string{RoleOwner}, true

@@ -2,6 +2,7 @@ package auth
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -24,6 +25,9 @@ type Config struct {
 	// AllowedOrigins lists the origins of other sites whose pages may sign in
 	// here and act with the visitor's cookie.
 	AllowedOrigins []string
+	// Providers are OpenID Connect providers at which users may sign in. They
+	// need a PublicURL.
+	Providers []Provider
 	// Administrator is made at the start, unless there is a user with that email
 	// address. Nil makes none.
 	Administrator *Administrator
@@ -58,6 +62,9 @@ func (c Config) validate() error {
 	}
 	if c.TouchInterval < time.Minute || c.TouchInterval > time.Hour {
 		return fmt.Errorf("auth: TouchInterval is %v, must be between 1m and 1h", c.TouchInterval)
+	}
+	if len(c.Providers) > 0 && c.PublicURL == "" {
+		return errors.New("auth: PublicURL is required with Providers, which send visitors back to it")
 	}
 	return nil
 }

@@ -56,12 +56,12 @@ func sessionViewOf(s driver.Session, token string) sessionView {
 func (s *Service) serveConfig(http.ResponseWriter, *http.Request) (any, error) {
 	features := map[string]any{
 		"twoFactor": false, "organization": true, "multiOrgEnabled": true, "tenancyPosture": "multi", "audiencePosture": "invite_only",
-		"degradedTenancy": false, "oidcProvider": false, "sso": false, "ssoEnforced": false, "deviceAuthorization": false,
+		"degradedTenancy": false, "oidcProvider": false, "sso": len(s.providers) > 0, "ssoEnforced": false, "deviceAuthorization": false,
 		"admin": true, "phoneNumber": false, "phoneNumberOtp": false,
 	}
 	return map[string]any{"success": true, "data": map[string]any{
 		"emailPassword":   map[string]any{"enabled": true, "disableSignUp": true, "requireEmailVerification": false},
-		"socialProviders": []any{}, "features": features,
+		"socialProviders": s.providerViews(), "features": features,
 	}}, nil
 }
 

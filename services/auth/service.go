@@ -33,6 +33,7 @@ type Service struct {
 	several  *recent[bool]
 	// hostPermissions reach over organizations. Set before the first request.
 	hostPermissions map[string]bool
+	providers       map[string]*provider
 
 	mu      sync.Mutex
 	used    map[string]time.Time // last use of keys, not yet written
@@ -57,8 +58,19 @@ func New(store driver.Store, cfg Config) (*Service, error) {
 		store: store, cfg: cfg, cache: newCache(cfg.CacheTTL), used: map[string]time.Time{}, renewed: map[string]time.Time{},
 		hasher: newHasher(), sessions: newRecent[driver.Session](cfg.CacheTTL), grants: newRecent[grant](cfg.CacheTTL),
 		several: newRecent[bool](cfg.CacheTTL), hostPermissions: map[string]bool{},
+		providers: map[string]*provider{},
 	}
 	s.dir, _ = store.(driver.Directory)
+	for _, p := range cfg.Providers {
+		ready, err := newProvider(p)
+		if err != nil {
+			return nil, err
+		}
+		if s.providers[p.ID] != nil {
+			return nil, fmt.Errorf("auth: provider %q is given twice", p.ID)
+		}
+		s.providers[p.ID] = ready
+	}
 	return s, nil
 }
 

@@ -36,18 +36,25 @@ func (e *ThrottledError) Error() string {
 // attempt counts an attempt to sign in and refuses it with a *[ThrottledError]
 // when there were too many.
 func (s *Service) attempt(ctx context.Context, email, ip string) error {
+	if err := s.hit(ctx, emailKey(email), maxPerEmail); err != nil {
+		return err
+	}
+	return s.attemptFrom(ctx, ip)
+}
+
+// attemptFrom is attempt for what is bound to no email address.
+func (s *Service) attemptFrom(ctx context.Context, ip string) error {
+	return s.hit(ctx, attemptByIP+network(ip), maxPerIP)
+}
+
+func (s *Service) hit(ctx context.Context, key string, most int) error {
 	now := s.cfg.Now()
-	for _, limit := range []struct {
-		key  string
-		most int
-	}{{emailKey(email), maxPerEmail}, {attemptByIP + network(ip), maxPerIP}} {
-		hits, ends, err := s.dir.Hit(ctx, limit.key, attemptWindow, now)
-		if err != nil {
-			return fmt.Errorf("auth: count attempts: %w", err)
-		}
-		if hits > limit.most {
-			return &ThrottledError{After: ends.Sub(now)}
-		}
+	hits, ends, err := s.dir.Hit(ctx, key, attemptWindow, now)
+	if err != nil {
+		return fmt.Errorf("auth: count attempts: %w", err)
+	}
+	if hits > most {
+		return &ThrottledError{After: ends.Sub(now)}
 	}
 	return nil
 }
