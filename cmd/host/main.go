@@ -150,7 +150,7 @@ func settingsFlags(c *cobra.Command, env environment) func() (settings.Settings,
 	return func() (settings.Settings, error) {
 		in := settings.Input{
 			File: *file, Environ: env.environ, Flags: map[string][]string{},
-			OtherVars: []string{remote.EnvURL, remote.EnvKey, envKeyring, envAdminEmail, envAdminPassword, "HOST_CONFIG"},
+			OtherVars: []string{remote.EnvURL, remote.EnvKey, envKeyring, envAdminEmail, envAdminPassword, envOIDCSecret, "HOST_CONFIG"},
 		}
 		if in.File == "" {
 			in.File = env.getenv("HOST_CONFIG")

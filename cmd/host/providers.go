@@ -127,15 +127,20 @@ func newOutbox(cfg messaging.Config) (*messaging.Service, error) {
 }
 
 // The administrator may be given in the environment, where there is nobody to
-// read the setup token.
+// read the setup token. Secrets are no settings: command lines are seen by
+// everybody on the machine.
 const (
 	envAdminEmail    = "HOST_ADMIN_EMAIL"
 	envAdminPassword = "HOST_ADMIN_PASSWORD"
+	envOIDCSecret    = "HOST_OIDC_CLIENT_SECRET"
 )
 
 func authConfig(cfg settings.Settings, log *slog.Logger, out console) (auth.Config, error) {
 	c := auth.Config{
 		Logger: log, PublicURL: cfg.PublicURL, AllowedOrigins: cfg.AllowedOrigins, OnSetupToken: out.setupToken,
+	}
+	if err := oidcProvider(cfg, &c); err != nil {
+		return c, err
 	}
 	admin := auth.Administrator{Email: os.Getenv(envAdminEmail), Password: os.Getenv(envAdminPassword)}
 	switch {
@@ -156,6 +161,28 @@ func authPlugin(service *auth.Service, out console) *auth.Plugin {
 
 func dataConfig(events *realtime.Service, authorizer *auth.Service, keys *seal.Keyring, log *slog.Logger) data.Config {
 	return data.Config{Events: events, Authorizer: authorizer, Keyring: keys, Log: log}
+}
+
+// oidcProvider adds the provider that the settings name.
+func oidcProvider(cfg settings.Settings, c *auth.Config) error {
+	secret := os.Getenv(envOIDCSecret)
+	missing := func(name string) error {
+		return &settings.Error{Source: name, Message: "is needed along with the other settings of the OpenID Connect provider"}
+	}
+	switch {
+	case cfg.OIDCIssuer == "" && cfg.OIDCClientID == "" && secret == "":
+		return nil
+	case cfg.OIDCIssuer == "":
+		return missing("oidc-issuer")
+	case cfg.OIDCClientID == "":
+		return missing("oidc-client-id")
+	case cfg.PublicURL == "":
+		return missing("public-url")
+	}
+	c.Providers = []auth.Provider{{
+		ID: "oidc", Name: cfg.OIDCName, Issuer: cfg.OIDCIssuer, ClientID: cfg.OIDCClientID, ClientSecret: secret, CreateUsers: cfg.OIDCCreateUsers,
+	}}
+	return nil
 }
 
 // dataPlugin adds the objects of the folder that the settings name.

@@ -62,7 +62,12 @@ type Settings struct {
 	// may call the API with the visitor's credentials.
 	PublicURL      string
 	AllowedOrigins []string
-	LogLevel       slog.Level
+	// OIDCIssuer is the OpenID Connect provider at which users sign in, "" for
+	// none, OIDCClientID what it knows the host by, and OIDCName what people call
+	// it. With OIDCCreateUsers everybody whom it knows becomes a member.
+	OIDCIssuer, OIDCClientID, OIDCName string
+	OIDCCreateUsers                    bool
+	LogLevel                           slog.Level
 	// LogFormat is text or json.
 	LogFormat string
 	// Grace is the time that running work gets at a stop.
@@ -157,6 +162,14 @@ func All() []Setting {
 			set: func(s *Settings, v []string) error { s.PublicURL = v[0]; return checkOrigins(v) }},
 		{Name: "allowed-origins", Kind: List, Usage: "origin of another site whose pages may call the API with the visitor's credentials; repeatable",
 			set: func(s *Settings, v []string) error { s.AllowedOrigins = v; return checkOrigins(v) }},
+		{Name: "oidc-issuer", Kind: Text, Usage: "URL of an OpenID Connect provider at which users sign in; its client secret is HOST_OIDC_CLIENT_SECRET",
+			set: func(s *Settings, v []string) error { s.OIDCIssuer = v[0]; return checkIssuer(v[0]) }},
+		{Name: "oidc-client-id", Kind: Text, Usage: "what the OpenID Connect provider knows the host by",
+			set: func(s *Settings, v []string) error { s.OIDCClientID = v[0]; return nil }},
+		{Name: "oidc-name", Kind: Text, Usage: "what people call the OpenID Connect provider (default oidc)",
+			set: func(s *Settings, v []string) error { s.OIDCName = v[0]; return nil }},
+		{Name: "oidc-create-users", Default: "false", Kind: Switch, Usage: "make a member of everybody whom the OpenID Connect provider knows",
+			set: func(s *Settings, v []string) (err error) { s.OIDCCreateUsers, err = parseSwitch(v[0]); return err }},
 		{Name: "log-level", Default: "info", Kind: Text, Usage: "debug, info, warn or error",
 			set: func(s *Settings, v []string) (err error) { s.LogLevel, err = parseLevel(v[0]); return err }},
 		{Name: "log-format", Default: "text", Kind: Text, Usage: "text or json",
@@ -265,6 +278,14 @@ func checkOrigins(entries []string) error {
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.Scheme+"://"+u.Host != origin {
 			return fmt.Errorf("%q is not an origin such as https://host.example", origin)
 		}
+	}
+	return nil
+}
+
+func checkIssuer(text string) error {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil {
+		return fmt.Errorf("%q is not a URL such as https://id.example", text)
 	}
 	return nil
 }
