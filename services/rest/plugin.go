@@ -25,6 +25,9 @@ type Service interface {
 	// SetRoutes serves the routes of a plugin that comes and goes while the
 	// host runs, from its Init on; see [Server.SetRoutes].
 	SetRoutes(plugin string, routes []core.Route) error
+	// OnShutdown calls f when the server begins to shut down, from its Init
+	// on; see [Server.OnShutdown].
+	OnShutdown(f func())
 }
 
 // ServiceKey is the service's name in the kernel.
@@ -180,6 +183,13 @@ func (p *Plugin) SetRoutes(plugin string, routes []core.Route) error {
 		return errors.New("rest: routes are set from the server's Init on")
 	}
 	return server.SetRoutes(plugin, routes)
+}
+
+// OnShutdown implements Service. Before Init there is nothing to shut down.
+func (p *Plugin) OnShutdown(f func()) {
+	if server := p.built(); server != nil {
+		server.OnShutdown(f)
+	}
 }
 
 // AddReadinessCheck implements Service.

@@ -68,6 +68,8 @@ type Server struct {
 	routing sync.Mutex              // one change of late at a time
 	late    map[string][]OwnedRoute // by plugin, see SetRoutes
 
+	ending ending
+
 	mu       sync.Mutex
 	http     *http.Server // nil unless listening
 	listener net.Listener
@@ -169,6 +171,40 @@ func (s *Server) AddReadinessCheck(name string, check func(context.Context) erro
 	return s.checks.add(name, check)
 }
 
+// OnShutdown calls f when a shutdown begins, before it waits for running
+// requests, so that those without an end of their own come to one. f must
+// return at once; it is called in a goroutine of its own when the shutdown has
+// begun already.
+func (s *Server) OnShutdown(f func()) { s.ending.add(f) }
+
+// ending is what is called once when a shutdown begins.
+type ending struct {
+	mu    sync.Mutex
+	begun bool
+	calls []func()
+}
+
+func (e *ending) add(f func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.begun {
+		go f()
+		return
+	}
+	e.calls = append(e.calls, f)
+}
+
+func (e *ending) begin() {
+	e.mu.Lock()
+	e.begun = true
+	calls := e.calls
+	e.calls = nil
+	e.mu.Unlock()
+	for _, f := range calls {
+		f()
+	}
+}
+
 // Listen opens the socket and begins to serve. A *[ListenError] names the
 // address when it cannot be had. Listening again changes nothing; after Shutdown
 // it is [ErrStopped].
@@ -246,6 +282,7 @@ func (s *Server) drain(ctx context.Context) error {
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.checks.stop()
 	s.streams.end()
+	s.ending.begin()
 	s.mu.Lock()
 	server, served := s.http, s.served
 	s.http, s.listener, s.closed = nil, nil, true

@@ -95,6 +95,37 @@ func TestShutdownLetsRequestsFinish(t *testing.T) {
 	}
 }
 
+// TestOnShutdown: a request without an end of its own gets to know of the
+// shutdown that waits for it.
+func TestOnShutdown(t *testing.T) {
+	t.Parallel()
+	entered, ending := make(chan struct{}), make(chan struct{})
+	p := setupPlain(t, Config{Addr: "127.0.0.1:0"}, testRoute("GET", "/endless", func(http.ResponseWriter, *http.Request) {
+		close(entered)
+		<-ending
+	}, anonymous))
+	addr := listen(t, p)
+	p.OnShutdown(func() { close(ending) })
+	answered := make(chan error, 1)
+	go func() {
+		resp, err := http.Get("http://" + addr + "/endless")
+		if err == nil {
+			err = resp.Body.Close()
+		}
+		answered <- err
+	}()
+	<-entered
+	if err := p.Shutdown(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-answered; err != nil {
+		t.Errorf("the request = %v", err)
+	}
+	late := make(chan struct{})
+	p.OnShutdown(func() { close(late) })
+	<-late
+}
+
 // TestListenAndShutdownRace starts and stops in any order, also at once.
 func TestListenAndShutdownRace(t *testing.T) {
 	t.Parallel()
