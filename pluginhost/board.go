@@ -190,6 +190,7 @@ func typesOf(nodes []pluginsdk.NodeDeclaration) []string {
 // routeServer is what is needed of the HTTP server.
 type routeServer interface {
 	SetRoutes(plugin string, routes []core.Route) error
+	OnShutdown(f func())
 }
 
 var serverKey = core.NewKey[routeServer]("http-server")

@@ -37,6 +37,9 @@ type Manager struct {
 	db    *storage.DB
 	board *board
 	host  core.Context // from Init on
+	// quiet ends when the HTTP server begins to shut down.
+	quiet context.Context
+	hush  context.CancelFunc
 
 	changing sync.Mutex // one install, upgrade or uninstall at a time
 
@@ -73,6 +76,7 @@ func New(db *storage.DB, cfg Config) (*Manager, error) {
 		return nil, err
 	}
 	m := &Manager{cfg: cfg, db: db, board: newBoard(), defined: map[string][]string{}}
+	m.quiet, m.hush = context.WithCancel(context.Background())
 	for _, b := range bundles {
 		entry, locked := lock[b.Manifest.Name]
 		if !locked && cfg.Dev {
@@ -180,13 +184,17 @@ func (m *Manager) Logs(name string, n int) ([]string, error) {
 }
 
 // Follow calls line with the last n lines of a plugin's log and then with each
-// that comes, until line returns an error or ctx ends. Lines that come faster
-// than they are taken are left out.
+// that comes, until line returns an error, ctx ends, the plugin is uninstalled,
+// or the host's HTTP server shuts down. Lines that come faster than they are
+// taken are left out.
 func (m *Manager) Follow(ctx context.Context, name string, n int, line func(string) error) error {
 	a, err := m.plugin(name)
 	if err != nil {
 		return err
 	}
+	ctx, cancel := a.bound(ctx)
+	defer cancel()
+	defer context.AfterFunc(m.quiet, cancel)()
 	return a.logs.follow(ctx, n, line)
 }
 
@@ -226,11 +234,18 @@ func (p managerPlugin) Manifest() core.Manifest {
 }
 
 // Init provides the manager and removes what dead hosts left behind.
-func (p managerPlugin) Init(_ context.Context, host core.Context) error {
+func (p managerPlugin) Init(ctx context.Context, host core.Context) error {
 	if err := p.cfg.sweep(); err != nil {
 		return err
 	}
 	p.host = host
+	server, err := optional(ctx, host, serverKey)
+	if err != nil {
+		return err
+	}
+	if server != nil {
+		server.OnShutdown(p.hush)
+	}
 	return core.Provide(host, ServiceKey, p.Manager)
 }
 

@@ -464,4 +464,9 @@ func TestLogsFollow(t *testing.T) {
 	if line := <-lines; !strings.Contains(line, "fixture initialized") {
 		t.Errorf("a line that came later = %q", line)
 	}
+	// It ends when the host stops, which does not wait for it.
+	h.Stop(t)
+	if line, more := <-lines; more {
+		t.Errorf("after the host's stop: %q", line)
+	}
 }

@@ -128,11 +128,27 @@ func TestPluginCommands(t *testing.T) {
 		{[]string{"plugin", "enable", "crm"}, "ready"},
 		{[]string{"plugin", "restart", "crm", "--json"}, `"generation": 3`},
 		{[]string{"plugin", "logs", "crm"}, ""},
+		{[]string{"plugin", "upgrade", "crm", "--json"}, `"generation": 4`},
+		{[]string{"plugin", "uninstall", "crm", "--purge"}, "crm is uninstalled"},
+		{[]string{"plugin", "list", "--json"}, "[]"},
+		{[]string{"plugin", "install", dist, "--grant"}, "ready"},
+		{[]string{"plugin", "upgrade", "crm", dist, "--grants", capabilities, "--json"}, `"state": "ready"`},
 	} {
 		if code, stdout, stderr := command(t.Context(), vars, tt.args...); code != 0 || !strings.Contains(stdout, tt.want) {
 			t.Errorf("host %s = %d, want %q:\n%s%s", strings.Join(tt.args, " "), code, tt.want, stdout, stderr)
 		}
 	}
+	if code, _, stderr := command(t.Context(), vars, "plugin", "install", dist); code != 1 || !strings.Contains(stderr, "say --grant") {
+		t.Errorf("an install without grants = %d %s", code, stderr)
+	}
+	if code, _, stderr := command(t.Context(), vars, "plugin", "install", dist, "--grant"); code != 1 || !strings.Contains(stderr, "installed already") {
+		t.Errorf("an install of what is there = %d %s", code, stderr)
+	}
+	followed := make(chan string, 1)
+	go func() {
+		_, stdout, _ := command(t.Context(), vars, "plugin", "logs", "crm", "-f")
+		followed <- stdout
+	}()
 	if code, _, stderr := command(t.Context(), vars, "plugin", "info", "nothing"); code != 1 || !strings.Contains(stderr, "no such plugin") {
 		t.Errorf("an unknown plugin = %d %s", code, stderr)
 	}
@@ -148,4 +164,5 @@ func TestPluginCommands(t *testing.T) {
 	if code := host.wait(t); code != exitOK {
 		t.Errorf("the host ended with %d:\n%s", code, host.stderr)
 	}
+	<-followed // which the host's stop has ended
 }
