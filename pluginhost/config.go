@@ -37,8 +37,13 @@ type Config struct {
 	// proxies.
 	Env []string
 	// Limits bound each process. Zero fields take the defaults: 1 GiB of
-	// memory and 1024 files; CPU is not bounded.
+	// memory, 1024 files, and, where there is a control group, 512 threads and
+	// processes; CPU is not bounded.
 	Limits process.Limits
+	// Cgroup is the folder of a control group that plugins get groups of their
+	// own in, "none" for no groups. Default the group of the host, when that
+	// lets it make some.
+	Cgroup string
 	// Restart tells when a plugin that failed is started again.
 	Restart RestartPolicy
 	// StartTimeout bounds a start up to the plugin's Start. Default 15 s.
@@ -109,6 +114,27 @@ func (c Config) environment() []string {
 		}
 	}
 	return env
+}
+
+// defaultProcesses bounds the tasks of a plugin that has a control group.
+const defaultProcesses = 512
+
+// cgroup finds the control group for plugins. By default none is needed.
+func (c *Config) cgroup() (*process.Cgroup, error) {
+	if c.Cgroup == "none" {
+		return nil, nil
+	}
+	group, err := process.FindCgroup(c.Cgroup)
+	if err != nil && c.Cgroup != "" {
+		return nil, fmt.Errorf("pluginhost: Config.Cgroup: %w", err)
+	}
+	if err != nil {
+		return nil, nil
+	}
+	if c.Limits.Processes == 0 {
+		c.Limits.Processes = defaultProcesses
+	}
+	return group, nil
 }
 
 // sweep removes what hosts left in the run folder that died.

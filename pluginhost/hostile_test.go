@@ -13,6 +13,7 @@ import (
 
 	"github.com/objecthost/objecthost/pluginhost"
 	"github.com/objecthost/objecthost/pluginhost/hosttest"
+	"github.com/objecthost/objecthost/pluginhost/process"
 )
 
 const helloPath = "/api/v1/plugins/fixture/hello/x"
@@ -22,7 +23,7 @@ func TestHostileOutput(t *testing.T) {
 	for _, mode := range []string{"print", "bad-json", "flood", "long-line"} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			h := start(t, mode, nil)
+			h := start(t, mode, func(c *hosttest.Config) { c.PluginHost.HealthTimeout = 20 * time.Second })
 			wantState(t, h, pluginhost.StateReady)
 			for range 20 {
 				if status, body := h.Do(t, "GET", helloPath, nil); status != 202 {
@@ -160,27 +161,99 @@ func TestChildrenEndToo(t *testing.T) {
 	eventually(t, "the end of the child", func() bool { return !alive(child) })
 }
 
+// TestForkBomb: a plugin that starts processes without an end gets as many as it
+// may, the host goes on, and all of them end with the plugin.
+func TestForkBomb(t *testing.T) {
+	bound, has := 60, cgroup(t)
+	mode := "fork-bomb"
+	if !has {
+		mode = "stray" // there may be no bound to run into, see docs/plugins.md
+	}
+	token := "fork-bomb-" + strconv.Itoa(os.Getpid())
+	t.Setenv("PLUGINHOST_TEST_TOKEN", token)
+	h := start(t, mode, func(c *hosttest.Config) {
+		c.PluginHost.Env = []string{"PLUGINHOST_TEST_TOKEN"}
+		if has {
+			c.PluginHost.Limits.Processes = uint64(bound)
+		}
+	})
+	eventually(t, "children", func() bool { n := len(marked(t, token)); return n > bound/2 || !has && n > 1 })
+	for range 20 {
+		if n := len(marked(t, token)); n > bound {
+			t.Fatalf("%d processes, want at most %d", n, bound)
+		}
+		if status, _ := h.Do(t, "GET", "/api/v1/system/plugins", nil); status != 200 {
+			t.Error("the host does not serve")
+		}
+	}
+	if err := h.Manager.Disable(t.Context(), "fixture"); err != nil {
+		t.Fatal(err)
+	}
+	for _, pid := range marked(t, token) {
+		if has {
+			t.Errorf("process %d outlived the plugin", pid)
+		}
+		kill(t, pid) // one that left the process group is nobody's any more
+	}
+}
+
+// marked finds the processes that have the token in their environment.
+func marked(t *testing.T, token string) (pids []int) {
+	t.Helper()
+	paths, err := filepath.Glob("/proc/[0-9]*/environ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		pid, convErr := strconv.Atoi(strings.Split(path, "/")[2])
+		if err == nil && convErr == nil && pid != os.Getpid() && strings.Contains(string(text), "TOKEN="+token+"\x00") && alive(pid) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// cgroup tells whether plugins get control groups here.
+func cgroup(t *testing.T) bool {
+	t.Helper()
+	_, err := process.FindCgroup("")
+	if err != nil {
+		t.Logf("without control groups: %v", err)
+	}
+	return err == nil
+}
+
 func childOf(t *testing.T, pid int) int {
+	t.Helper()
+	children := childrenOf(t, pid)
+	if len(children) == 0 {
+		t.Fatal("the plugin has no child")
+	}
+	return children[0]
+}
+
+func childrenOf(t *testing.T, pid int) []int {
 	t.Helper()
 	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	if err != nil {
 		t.Fatal(err)
 	}
+	var children []int
 	for _, path := range tasks {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			continue // the thread has ended
 		}
-		if fields := strings.Fields(string(text)); len(fields) > 0 {
-			child, err := strconv.Atoi(fields[0])
+		for _, field := range strings.Fields(string(text)) {
+			child, err := strconv.Atoi(field)
 			if err != nil {
 				t.Fatal(err)
 			}
-			return child
+			children = append(children, child)
 		}
 	}
-	t.Fatal("the plugin has no child")
-	return 0
+	return children
 }
 
 // TestPanicIsKept: the panic that ended a plugin is shown.

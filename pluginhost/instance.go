@@ -65,6 +65,7 @@ type instanceSpec struct {
 	runDir  string
 	env     []string
 	limits  process.Limits
+	group   *process.Cgroup
 	line    func(pid int, line []byte, cut bool)
 	api     pluginsdk.Host
 	config  json.RawMessage
@@ -92,7 +93,7 @@ func startInstance(ctx context.Context, spec instanceSpec) (_ *instance, err err
 	}
 	spec.checked()
 	i.process = process.New(process.Spec{
-		Name: m.Name, Path: path, Args: args, Dir: filepath.Join(dir, "files"), Env: spec.env, Limits: spec.limits,
+		Name: m.Name, Path: path, Args: args, Dir: filepath.Join(dir, "files"), Env: spec.env, Limits: spec.limits, Cgroup: spec.group,
 		Line: func(line []byte, cut bool) { spec.line(i.process.PID(), line, cut) },
 	})
 	if i.host, err = serveHost(filepath.Join(dir, "host.sock"), spec.api); err != nil {

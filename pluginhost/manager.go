@@ -11,6 +11,7 @@ import (
 
 	"github.com/objecthost/objecthost/core"
 	"github.com/objecthost/objecthost/pluginhost/bundle"
+	"github.com/objecthost/objecthost/pluginhost/process"
 	"github.com/objecthost/objecthost/pluginhost/sqlstore"
 	"github.com/objecthost/objecthost/services/auth"
 	"github.com/objecthost/objecthost/services/data"
@@ -35,6 +36,7 @@ var ErrUnknownPlugin = errors.New("pluginhost: there is no such plugin")
 type Manager struct {
 	cfg   Config
 	db    *storage.DB
+	group *process.Cgroup // nil where there is none
 	board *board
 	host  core.Context // from Init on
 	// quiet ends when the HTTP server begins to shut down.
@@ -67,6 +69,10 @@ func New(db *storage.DB, cfg Config) (*Manager, error) {
 	if err := cfg.validate(); err != nil { // now with whole paths
 		return nil, err
 	}
+	group, err := cfg.cgroup()
+	if err != nil {
+		return nil, err
+	}
 	bundles, err := cfg.find()
 	if err != nil {
 		return nil, err
@@ -75,7 +81,7 @@ func New(db *storage.DB, cfg Config) (*Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Manager{cfg: cfg, db: db, board: newBoard(), defined: map[string][]string{}}
+	m := &Manager{cfg: cfg, db: db, group: group, board: newBoard(), defined: map[string][]string{}}
 	m.quiet, m.hush = context.WithCancel(context.Background())
 	for _, b := range bundles {
 		entry, locked := lock[b.Manifest.Name]
@@ -235,6 +241,11 @@ func (p managerPlugin) Manifest() core.Manifest {
 
 // Init provides the manager and removes what dead hosts left behind.
 func (p managerPlugin) Init(ctx context.Context, host core.Context) error {
+	if p.group != nil {
+		if err := p.group.Sweep(); err != nil {
+			host.Log().Warn("end what earlier hosts left behind", "error", err)
+		}
+	}
 	if err := p.cfg.sweep(); err != nil {
 		return err
 	}

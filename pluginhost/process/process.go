@@ -32,6 +32,11 @@ type Limits struct {
 	Files uint64
 	// CPU bounds its processor time.
 	CPU time.Duration
+	// Processes bounds its threads and those of all processes that it starts.
+	// With a Cgroup that is what it means. Without one it is RLIMIT_NPROC, by
+	// which the kernel counts all threads of the user, and which does not bind
+	// root.
+	Processes uint64
 }
 
 // Spec is what is started.
@@ -44,6 +49,9 @@ type Spec struct {
 	// Env is the whole environment.
 	Env    []string
 	Limits Limits
+	// Cgroup, unless nil, gives the process a control group of its own, in
+	// which all end that it started.
+	Cgroup *Cgroup
 	// Line gets each line of standard error, without its end; cut tells that
 	// it was longer. It is called from one goroutine and must not keep line.
 	Line func(line []byte, cut bool)
@@ -57,6 +65,7 @@ type Process struct {
 	start  sync.Mutex // held while the process is started
 	cmd    *exec.Cmd  // set once, under start
 	killed bool       // Kill came first: nothing is started any more
+	group  *group     // nil without a Cgroup
 
 	stdin     *os.File // our end
 	handshake *io.PipeReader
@@ -64,6 +73,8 @@ type Process struct {
 
 	mu    sync.Mutex
 	noise strings.Builder
+
+	leftover error // of the control group
 
 	done chan struct{} // closed when the process has ended and its output was read
 	exit error
@@ -130,12 +141,23 @@ func (p *Process) spawn(stdin, stdout, stderr *os.File) (err error) {
 	if p.killed {
 		return errors.New("it was killed before it was started")
 	}
+	if p.spec.Cgroup != nil {
+		if p.group, err = p.spec.Cgroup.group(p.spec.Limits.Processes); err != nil {
+			return fmt.Errorf("control group: %w", err)
+		}
+		defer func() {
+			if err != nil {
+				p.group.kill()
+				err = errors.Join(err, p.group.remove())
+			}
+		}()
+	}
 	for pause := time.Millisecond; pause < time.Second; pause *= 2 {
 		cmd := exec.Command(p.spec.Path, p.spec.Args...)
 		cmd.Dir, cmd.Env = p.spec.Dir, p.spec.Env
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, stdout, stderr
 		cmd.SysProcAttr = attributes()
-		if err = onSpawner(func() error { return startBounded(cmd, p.spec.Limits) }); err == nil {
+		if err = onSpawner(func() error { return startBounded(cmd, p.spec.Limits, p.group) }); err == nil {
 			p.cmd = cmd
 			return nil
 		}
@@ -152,6 +174,8 @@ func (p *Process) spawn(stdin, stdout, stderr *os.File) (err error) {
 func (p *Process) reap(read *sync.WaitGroup, stdout, stderr *os.File) {
 	p.exit = p.cmd.Wait()
 	p.signal(syscall.SIGKILL)
+	p.group.kill()
+	p.leftover = p.group.remove()
 	// A child that left the group may hold the pipes open.
 	deadline := time.Now().Add(time.Second)
 	_ = stdout.SetReadDeadline(deadline)
@@ -238,6 +262,10 @@ func (p *Process) Done() <-chan struct{} { return p.done }
 // ExitError tells how the process ended, nil for exit code 0. It is valid when
 // Done is closed.
 func (p *Process) ExitError() error { return p.exit }
+
+// Leftover tells why the control group could not be removed, nil when it was.
+// It is valid when Done is closed.
+func (p *Process) Leftover() error { return p.leftover }
 
 // PID is the process's id, 0 before Start.
 func (p *Process) PID() int {

@@ -42,21 +42,28 @@ func onSpawner(f func() error) (err error) {
 // startBounded starts a command and sets its limits at once. The first
 // instructions run without them, which is before the plugin's own code has
 // read a byte from the host.
-func startBounded(cmd *exec.Cmd, l Limits) error {
-	if err := cmd.Start(); err != nil {
+func startBounded(cmd *exec.Cmd, l Limits, g *group) (err error) {
+	if err := g.start(cmd); err != nil {
 		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		}
+	}()
+	if g != nil {
+		l.Processes = 0 // the group bounds them
 	}
 	for _, limit := range []struct {
 		resource int
 		value    uint64
-	}{{unix.RLIMIT_DATA, l.Memory}, {unix.RLIMIT_NOFILE, l.Files}, {unix.RLIMIT_CPU, uint64(l.CPU.Seconds())}, {unix.RLIMIT_CORE, 0}} {
+	}{{unix.RLIMIT_DATA, l.Memory}, {unix.RLIMIT_NOFILE, l.Files}, {unix.RLIMIT_CPU, uint64(l.CPU.Seconds())}, {unix.RLIMIT_NPROC, l.Processes}, {unix.RLIMIT_CORE, 0}} {
 		if limit.value == 0 && limit.resource != unix.RLIMIT_CORE {
 			continue
 		}
 		bound := unix.Rlimit{Cur: limit.value, Max: limit.value}
 		if err := unix.Prlimit(cmd.Process.Pid, limit.resource, &bound, nil); err != nil {
-			_ = cmd.Process.Kill()
-			_ = cmd.Wait()
 			return fmt.Errorf("limit: %w", err)
 		}
 	}

@@ -15,7 +15,7 @@ func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: tr
 func onSpawner(f func() error) error { return f() }
 
 // startBounded refuses limits, which need Linux, rather than to ignore them.
-func startBounded(cmd *exec.Cmd, l Limits) error {
+func startBounded(cmd *exec.Cmd, l Limits, _ *group) error {
 	if l != (Limits{}) {
 		return errors.New("limits of plugins need Linux")
 	}

@@ -67,7 +67,7 @@ func TestOutput(t *testing.T) {
 func TestLimits(t *testing.T) {
 	p := process.New(process.Spec{
 		Name: "p", Path: "/bin/sh", Args: []string{"-c", "read x"}, Line: func([]byte, bool) {},
-		Limits: process.Limits{Files: 77, Memory: 1 << 30, CPU: time.Hour},
+		Limits: process.Limits{Files: 77, Memory: 1 << 30, CPU: time.Hour, Processes: 1234},
 	})
 	if err := p.Start(t.Context()); err != nil {
 		t.Fatal(err)
@@ -76,7 +76,7 @@ func TestLimits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{`Max open files +77 +77 `, `Max data size +1073741824 +1073741824 `, `Max cpu time +3600 +3600 `, `Max core file size +0 +0 `} {
+	for _, want := range []string{`Max open files +77 +77 `, `Max data size +1073741824 +1073741824 `, `Max cpu time +3600 +3600 `, `Max core file size +0 +0 `, `Max processes +1234 +1234 `} {
 		if !regexp.MustCompile(want).Match(text) {
 			t.Errorf("limits do not hold %q:\n%s", want, text)
 		}
