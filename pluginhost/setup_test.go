@@ -22,6 +22,9 @@ const wide = 60 * time.Second
 // fixture is the path of the fixture plugin.
 var fixture string
 
+// tiny is the path of a plugin that does nothing.
+var tiny string
+
 // envFixture hands the fixture's path to a test that runs in a process of its
 // own.
 const envFixture = "PLUGINHOST_TEST_FIXTURE"
@@ -41,10 +44,12 @@ func buildAndRun(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	fixture = filepath.Join(dir, "fixture")
-	command := exec.Command("go", "build", "-o", fixture, "./internal/fixture")
-	if out, err := command.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "%v\n%s", err, out)
-		return 1
+	tiny = filepath.Join(dir, "tiny")
+	for path, pkg := range map[string]string{fixture: "./internal/fixture", tiny: "./internal/tiny"} {
+		if out, err := exec.Command("go", "build", "-ldflags", "-s -w", "-o", path, pkg).CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "%v\n%s", err, out)
+			return 1
+		}
 	}
 	return m.Run()
 }

@@ -252,7 +252,9 @@ type Plugin struct {
 	Args []string
 	// Files are further files of the bundle, by name. The program runs in a
 	// folder with them.
-	Files        map[string][]byte
+	Files map[string][]byte
+	// Transport is the bundle's, mtls when empty.
+	Transport    string
 	Capabilities bundle.Capabilities
 }
 
@@ -294,7 +296,7 @@ func Build(t testing.TB, dir string, p Plugin) *bundle.Bundle {
 		t.Fatalf("describe: %v", err)
 	}
 	b, err := bundle.Write(home, bundle.Manifest{
-		Name: p.Name, ID: says.ID, Version: says.Version, Protocol: pluginsdk.ProtocolVersion,
+		Name: p.Name, ID: says.ID, Version: says.Version, Protocol: pluginsdk.ProtocolVersion, Transport: p.Transport,
 		Executables:  map[string]bundle.Executable{"any": {Path: "plugin", Args: p.Args}},
 		Capabilities: p.Capabilities, Contributes: says.Contributes,
 	}, files...)
