@@ -187,7 +187,7 @@ var openToAll = []string{
 	"GET /api/v1/data/import/jobs", "GET /api/v1/data/import/jobs/{id}", "GET /api/v1/data/import/jobs/{id}/results",
 	"POST /api/v1/data/import/jobs/{id}/cancel", "POST /api/v1/data/import/jobs/{id}/undo",
 	"GET /api/v1/notifications", "POST /api/v1/notifications/read", "POST /api/v1/notifications/read/all",
-	"GET /api/v1/i18n/locales", "GET /api/v1/i18n/translations/{locale}", "GET /api/v1/i18n/labels/{object}/{locale}",
+	"GET /api/v1/openapi.json", "GET /api/v1/i18n/locales", "GET /api/v1/i18n/translations/{locale}", "GET /api/v1/i18n/labels/{object}/{locale}",
 	"GET /api/v1/ui/view/{object}/{kind}", "GET /api/v1/packages", "GET /api/v1/packages/{id}",
 	"GET /api/v1/auth/me/permissions", "GET /api/v1/auth/organization/list", "GET /api/v1/auth/organization/get-active-member",
 }

@@ -109,7 +109,7 @@ func newServer(cfg Config, parts Parts, checks *readiness) (*Server, error) {
 		cfg: cfg, auth: parts.Auth, data: parts.Data, events: parts.Events, streams: newStreams(), names: parts.Services, manifests: parts.Manifests, state: parts.PackageStatus, meta: newMetaTags(), checks: checks,
 	}
 	s.routes = slices.Concat(s.discoveryRoutes(), s.healthRoutes(), s.metaRoutes(), s.dataRoutes(), s.transactionRoutes(),
-		s.transferRoutes(), s.packageRoutes(), s.notificationRoutes(), s.i18nRoutes(), s.streamRoutes(), parts.Routes)
+		s.transferRoutes(), s.packageRoutes(), s.notificationRoutes(), s.i18nRoutes(), s.openAPIRoutes(), s.streamRoutes(), parts.Routes)
 	// Without its database a host lives on, and says that it is not ready.
 	checks.add("database", parts.Data.DB().Ping)
 	mux, err := s.newRouter(s.routes)
