@@ -17,14 +17,20 @@ import (
 // dialect, postgres and sqlite, with files NNNN_verb_noun.tx.up.sql and, for
 // each, NNNN_verb_noun.tx.down.sql. The number orders the files and is unique.
 // A file that was released is never changed again.
+//
+// An up file whose first line is "-- additive" says that programs which don't
+// know it can go on: it makes tables, indexes that aren't unique, or columns
+// that may be left out. Then hosts of the version before start and work beside
+// newer ones, as they do in a rolling upgrade. All other files are breaking: once
+// one is applied, programs that don't know it refuse to start.
 type Migrations struct {
 	// Name names the set in the database, the owning package's name.
 	Name string
 	FS   fs.FS
 }
 
-// SchemaTooNewError tells that the database has a migration that this program
-// doesn't know: a newer version has run on it.
+// SchemaTooNewError tells that the database has a breaking migration that this
+// program doesn't know: a newer version has run on it.
 type SchemaTooNewError struct {
 	Set  string
 	ID   int
@@ -73,6 +79,7 @@ type migration struct {
 	name     string
 	up, down string
 	checksum string
+	additive bool
 }
 
 var migrationFile = regexp.MustCompile(`^(\d{4})_([a-z0-9]+(?:_[a-z0-9]+)*)\.tx\.(up|down)\.sql$`)
@@ -107,6 +114,9 @@ func (m Migrations) load(dialect Dialect) ([]migration, error) {
 		}
 		if parts[3] == "up" {
 			file.up, file.checksum = string(text), checksum(text)
+			if file.additive, err = additive(file.up); err != nil {
+				return nil, fmt.Errorf("storage: %s: %s: %w", m.Name, entry.Name(), err)
+			}
 		} else {
 			file.down = string(text)
 		}
@@ -122,6 +132,32 @@ func (m Migrations) load(dialect Dialect) ([]migration, error) {
 	return files, nil
 }
 
+var (
+	// subtracts finds what no older program can go on with.
+	subtracts  = regexp.MustCompile(`(?i)\b(DROP|RENAME|TRUNCATE|DELETE|UPDATE|ALTER\s+COLUMN|SET\s+NOT\s+NULL|ADD\s+CONSTRAINT|UNIQUE\s+INDEX)\b`)
+	addsColumn = regexp.MustCompile(`(?is)\bADD\s+(?:COLUMN\s+)?[^;,]*\bNOT\s+NULL\b[^;,]*`)
+	hasDefault = regexp.MustCompile(`(?i)\bDEFAULT\b`)
+	comment    = regexp.MustCompile(`--[^\n]*`)
+)
+
+// additive reads the mark of an up file, and refuses one that can't be true.
+func additive(up string) (bool, error) {
+	first, _, _ := strings.Cut(strings.ReplaceAll(up, "\r\n", "\n"), "\n")
+	if strings.TrimSpace(first) != "-- additive" {
+		return false, nil
+	}
+	statements := comment.ReplaceAllString(up, "")
+	if found := subtracts.FindString(statements); found != "" {
+		return false, fmt.Errorf("is marked as additive but has %s", strings.ToUpper(strings.Join(strings.Fields(found), " ")))
+	}
+	for _, clause := range addsColumn.FindAllString(statements, -1) {
+		if !hasDefault.MatchString(clause) {
+			return false, fmt.Errorf("is marked as additive but adds a column that older programs would have to fill")
+		}
+	}
+	return true, nil
+}
+
 // checksum is the file's SHA-256; line ends don't count, which a checkout on
 // Windows changes.
 func checksum(text []byte) string {
@@ -133,6 +169,7 @@ func checksum(text []byte) string {
 type applied struct {
 	id             int
 	name, checksum string
+	additive       bool
 }
 
 // Migrate applies the migrations that the database doesn't have yet, set by
@@ -140,8 +177,8 @@ type applied struct {
 // it is also marked as applied, so a migration is there as a whole or not at
 // all. Hosts that start at the same time wait for each other.
 //
-// Before anything is applied, all sets are checked: an applied migration that
-// a set doesn't have gives a *SchemaTooNewError, one whose file has changed a
+// Before anything is applied, all sets are checked: an applied breaking migration
+// that a set doesn't have gives a *SchemaTooNewError, one whose file has changed a
 // *ChecksumError. A statement that fails gives a *MigrationError.
 func (db *DB) Migrate(ctx context.Context, sets ...Migrations) error {
 	ctx = Named(ctx, "the migration of the database")
@@ -155,7 +192,7 @@ func (db *DB) Migrate(ctx context.Context, sets ...Migrations) error {
 			if err != nil {
 				return err
 			}
-			if pending[i], err = db.pending(ctx, set.Name, files); err != nil {
+			if pending[i], err = db.pending(ctx, set.Name, files, false); err != nil {
 				return err
 			}
 		}
@@ -189,15 +226,36 @@ func (db *DB) prepareMigrations(ctx context.Context) error {
 		name `+text+` NOT NULL,
 		checksum `+text+` NOT NULL,
 		applied_at BIGINT NOT NULL,
+		additive BIGINT NOT NULL DEFAULT 0,
 		PRIMARY KEY (set_name, id))`)
 	if err != nil {
 		return fmt.Errorf("storage: create sys_migration: %w", err)
+	}
+	return db.upgradeMigrations(ctx)
+}
+
+// upgradeMigrations adds the column that tables from before it lack.
+func (db *DB) upgradeMigrations(ctx context.Context) error {
+	query := `SELECT COUNT(*) FROM pragma_table_info('sys_migration') WHERE name = 'additive'`
+	if db.Dialect() == Postgres {
+		query = `SELECT COUNT(*) FROM information_schema.columns
+			WHERE table_schema = current_schema() AND table_name = 'sys_migration' AND column_name = 'additive'`
+	}
+	var n int
+	err := db.Write(ctx).QueryRowContext(ctx, query).Scan(&n)
+	if err == nil && n == 0 {
+		_, err = db.Write(ctx).ExecContext(ctx, `ALTER TABLE sys_migration ADD COLUMN additive BIGINT NOT NULL DEFAULT 0`)
+	}
+	if err != nil {
+		return fmt.Errorf("storage: upgrade sys_migration: %w", err)
 	}
 	return nil
 }
 
 // pending returns the files that aren't applied after checking those that are.
-func (db *DB) pending(ctx context.Context, set string, files []migration) ([]migration, error) {
+// Applied ones that the files lack have to be additive, and with strict there may
+// be none.
+func (db *DB) pending(ctx context.Context, set string, files []migration, strict bool) ([]migration, error) {
 	have, err := db.appliedMigrations(ctx, set)
 	if err != nil {
 		return nil, err
@@ -209,6 +267,9 @@ func (db *DB) pending(ctx context.Context, set string, files []migration) ([]mig
 	done := map[int]bool{}
 	for _, row := range have {
 		file, ok := known[row.id]
+		if !ok && row.additive && !strict {
+			continue
+		}
 		if !ok || file.name != row.name {
 			return nil, &SchemaTooNewError{Set: set, ID: row.id, Name: row.name}
 		}
@@ -222,16 +283,18 @@ func (db *DB) pending(ctx context.Context, set string, files []migration) ([]mig
 
 func (db *DB) appliedMigrations(ctx context.Context, set string) (have []applied, err error) {
 	rows, err := db.Write(ctx).QueryContext(ctx,
-		"SELECT id, name, checksum FROM sys_migration WHERE set_name = $1 ORDER BY id", set)
+		"SELECT id, name, checksum, additive FROM sys_migration WHERE set_name = $1 ORDER BY id", set)
 	if err != nil {
 		return nil, fmt.Errorf("storage: read sys_migration: %w", err)
 	}
 	defer func() { _ = rows.Close() }()
 	for rows.Next() {
 		var a applied
-		if err := rows.Scan(&a.id, &a.name, &a.checksum); err != nil {
+		var additive int64
+		if err := rows.Scan(&a.id, &a.name, &a.checksum, &additive); err != nil {
 			return nil, fmt.Errorf("storage: read sys_migration: %w", err)
 		}
+		a.additive = additive != 0
 		have = append(have, a)
 	}
 	if err := rows.Err(); err != nil {
@@ -253,8 +316,12 @@ func (db *DB) applyUp(ctx context.Context, set string, file migration) error {
 		if err := db.driver.ExecScript(ctx, db.Write(ctx), file.up); err != nil {
 			return &MigrationError{Set: set, ID: file.id, Name: file.name, Err: err}
 		}
-		_, err = db.Write(ctx).ExecContext(ctx, `INSERT INTO sys_migration (set_name, id, name, checksum, applied_at)
-			VALUES ($1, $2, $3, $4, `+db.NowSQL()+`)`, set, file.id, file.name, file.checksum)
+		additive := 0
+		if file.additive {
+			additive = 1
+		}
+		_, err = db.Write(ctx).ExecContext(ctx, `INSERT INTO sys_migration (set_name, id, name, checksum, applied_at, additive)
+			VALUES ($1, $2, $3, $4, `+db.NowSQL()+`, $5)`, set, file.id, file.name, file.checksum, additive)
 		if err != nil {
 			return fmt.Errorf("storage: mark %s/%04d as applied: %w", set, file.id, err)
 		}
@@ -278,7 +345,7 @@ func (db *DB) MigrateDown(ctx context.Context, set Migrations, to int) error {
 			if err := db.prepareMigrations(ctx); err != nil {
 				return err
 			}
-			pending, err := db.pending(ctx, set.Name, files)
+			pending, err := db.pending(ctx, set.Name, files, true)
 			if err != nil || slices.ContainsFunc(pending, func(m migration) bool { return m.id == file.id }) {
 				return err
 			}
