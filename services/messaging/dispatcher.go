@@ -67,8 +67,12 @@ type dispatcher struct {
 	// have seen them wait.
 	releasing map[int64]int
 	claiming  bool
-	released  map[int64]struct{}
-	busy      [lease.Ranges]int
+	// suspicious and suspectUntil tell that orphaned claims are looked for,
+	// lookedAt when they last were.
+	suspicious             bool
+	suspectUntil, lookedAt time.Time
+	released               map[int64]struct{}
+	busy                   [lease.Ranges]int
 
 	// claimable is closed once the claims of a process that died have been
 	// taken back: the first claim of this one must not be among them.
@@ -96,7 +100,7 @@ func newDispatcher(s *Service) *dispatcher {
 		s: s, cfg: s.cfg, log: s.cfg.Logger,
 		targets: make(map[int64]*target), hosts: make(map[string]*host), lanes: make(map[int64]*lane),
 		work:      make(chan *job, s.cfg.MaxInFlight+s.cfg.MaxSlow+1),
-		claimKick: make(chan struct{}, 1), pollKick: make(chan struct{}, 1), unreserved: make(chan struct{}, 1), settled: make(chan struct{}, 1), claimSlot: make(chan struct{}, 1), releasing: make(map[int64]int), released: make(map[int64]struct{}), held: lease.All, reservationLimit: reservationLimit,
+		claimKick: make(chan struct{}, 1), pollKick: make(chan struct{}, 1), unreserved: make(chan struct{}, 1), settled: make(chan struct{}, 1), claimSlot: make(chan struct{}, 1), releasing: make(map[int64]int), released: make(map[int64]struct{}), held: lease.All, suspicious: true, reservationLimit: reservationLimit,
 		payloadSem: semaphore.NewWeighted(int64(s.cfg.PayloadMemory)), claimable: make(chan struct{}),
 	}
 	d.rec = newOutcomeWriter(d)
@@ -418,6 +422,7 @@ func (d *dispatcher) claimWants(ctx context.Context, c claim) error {
 		d.accept(rows, c, began.Add(d.cfg.QueueWait))
 		return nil
 	case away(err) || ctx.Err() != nil:
+		d.suspect(true) // the claim may have been made all the same
 		return err
 	case len(c.wants) > 1:
 		a, b := c, c

@@ -100,6 +100,7 @@ func (d *dispatcher) leasesChanged(ctx context.Context, held lease.Set) {
 	d.mu.Lock()
 	lost := d.held &^ held
 	d.held = held
+	d.suspicious = true // another process may have ended
 	for _, t := range d.targets {
 		t.limiter.bound(d.limitOf(t))
 	}

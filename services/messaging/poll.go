@@ -75,22 +75,9 @@ func (d *dispatcher) poll(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	next := d.cfg.PollInterval
-	if outlook.Claims {
-		switch {
-		case outlook.ClaimEndsIn > 0:
-			next = min(next, outlook.ClaimEndsIn)
-		case d.rec.backlog() > 0:
-			// After a loss of the store the outcomes that were kept come first:
-			// their rows did not crash.
-			next = afterOutcomes
-		default:
-			if err := d.expire(ctx, false); err != nil {
-				return 0, err
-			}
-			// The requeued rows are due: look again at once.
-			next = 0
-		}
+	next, err := d.orphans(ctx)
+	if err != nil {
+		return 0, err
 	}
 	if outlook.Gone {
 		if err := d.sweep(ctx); err != nil {
@@ -115,6 +102,59 @@ func (d *dispatcher) poll(ctx context.Context) (time.Duration, error) {
 		}
 	}
 	return next, nil
+}
+
+// orphansEvery is the time between looks for orphaned claims without a reason.
+const orphansEvery = 30 * time.Second
+
+// suspect has the store looked at for orphaned claims: until there are none,
+// and if long is set for as long as a claim of this process could last, because
+// one may be stored that it does not know of.
+func (d *dispatcher) suspect(long bool) {
+	d.mu.Lock()
+	d.suspicious = true
+	if long {
+		d.suspectUntil = time.Now().Add(d.cfg.hold() + maxTimeout)
+	}
+	d.mu.Unlock()
+	kick(d.pollKick)
+}
+
+// orphans takes back claims that have ended without an outcome, when there is a
+// reason to look for some, and returns when to look again at the latest.
+func (d *dispatcher) orphans(ctx context.Context) (time.Duration, error) {
+	// Without leases nothing tells when another process ends.
+	alone := d.cfg.Exclusive || d.cfg.Leases != nil
+	now := time.Now()
+	d.mu.Lock()
+	look := !alone || d.suspicious || now.Before(d.suspectUntil) || now.Sub(d.lookedAt) >= orphansEvery
+	if look {
+		d.suspicious, d.lookedAt = false, now
+	}
+	d.mu.Unlock()
+	if !look {
+		return d.cfg.PollInterval, nil
+	}
+	claims, err := d.cfg.Store.Claims(ctx, d.cfg.Node, d.cfg.Leases != nil)
+	again := d.cfg.PollInterval
+	switch {
+	case err != nil:
+	case !claims.Some:
+		return again, nil
+	case claims.EndIn > 0:
+		again = min(again, claims.EndIn)
+	case d.rec.backlog() > 0:
+		// After a loss of the store the outcomes that were kept come first:
+		// their rows did not crash.
+		again = afterOutcomes
+	default:
+		// The requeued rows are due: look again at once.
+		again, err = 0, d.expire(ctx, false)
+	}
+	d.mu.Lock()
+	d.suspicious = true
+	d.mu.Unlock()
+	return again, err
 }
 
 // expire takes back claims that have ended.
@@ -162,16 +202,16 @@ func (d *dispatcher) sweep(ctx context.Context) error {
 // as long as the batches, so that live traffic keeps half of the store.
 func (d *dispatcher) cleanLoop(ctx context.Context) {
 	const batch = 500
-	wait := d.cfg.CleanInterval
+	wait, after := d.cfg.CleanInterval, ""
 	for sleep(ctx, wait) {
 		began := time.Now()
-		n, err := d.cfg.Store.Clean(ctx, d.cfg.Retention, batch)
+		cleaned, err := d.cfg.Store.Clean(ctx, driver.Clean{Keep: d.cfg.Retention, Limit: batch, After: after})
 		if err != nil && ctx.Err() == nil {
 			d.log.Warn("retention clean-up", "error", err)
 		}
-		wait = d.cfg.CleanInterval
-		if n == batch {
-			wait = max(time.Since(began), time.Millisecond)
+		wait, after = d.cfg.CleanInterval, ""
+		if err == nil && !cleaned.Done {
+			wait, after = max(time.Since(began), time.Millisecond), cleaned.Last
 		}
 	}
 }

@@ -60,7 +60,10 @@ func (d *dispatcher) reserve(ctx context.Context, rows []*driver.Row) *reservati
 		r.held[row] = d.newJob(row, t, now.Add(d.cfg.QueueWait))
 	}
 	if r.held != nil {
-		r.timer = time.AfterFunc(d.reservationLimit, func() { r.release(rows...) })
+		r.timer = time.AfterFunc(d.reservationLimit, func() {
+			d.suspect(true)
+			r.release(rows...)
+		})
 	}
 	return r
 }

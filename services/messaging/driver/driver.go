@@ -214,10 +214,31 @@ type Outlook struct {
 	Due []Due
 	// Gone tells that a gone target has waiting rows.
 	Gone bool
-	// Claims tells whether a row is in flight, and ClaimEndsIn when the first
-	// claim ends; ≤ 0 when one has.
-	Claims      bool
-	ClaimEndsIn time.Duration
+}
+
+// Claims tells about rows in flight that nobody may be sending any more.
+type Claims struct {
+	// Some tells that there are any, and EndIn when the first of their claims
+	// ends; ≤ 0 when one has.
+	Some  bool
+	EndIn time.Duration
+}
+
+// Clean asks to look at the Limit oldest rows after the cursor After, and to
+// remove those that ended longer than Keep ago. "" is before all rows.
+type Clean struct {
+	Keep  time.Duration
+	Limit int
+	After string
+}
+
+// Cleaned is what [Store.Clean] did.
+type Cleaned struct {
+	Removed int
+	// Last is the cursor for the next call, Done tells that no older rows
+	// follow it.
+	Last string
+	Done bool
 }
 
 // Due tells about the waiting rows of one active target.
@@ -332,8 +353,11 @@ type Store interface {
 	// waits for earlier rows of its ordering key in flight on other nodes, a row
 	// that blocks on retry for every earlier unfinished one.
 	Claim(ctx context.Context, req ClaimRequest) ([]*Row, error)
-	// Outlook tells what waits: the targets with waiting rows, and when the
-	// first claim ends.
+	// Claims looks for rows in flight whose claim has ended, or whose claimer is
+	// neither node nor, where leased is set, a process whose lease lives. It may
+	// read every unfinished row: ask only when there is a reason.
+	Claims(ctx context.Context, node string, leased bool) (Claims, error)
+	// Outlook tells what waits: the targets with waiting rows.
 	Outlook(ctx context.Context, view View) (Outlook, error)
 	// Record saves outcomes with their attempts and tells which of them still
 	// held their claim; the others change nothing. Touches are applied to
@@ -360,9 +384,8 @@ type Store interface {
 	// Sweep ends up to limit waiting rows whose target is gone as Failed, and
 	// returns them.
 	Sweep(ctx context.Context, limit int) ([]*Row, error)
-	// Clean removes up to limit rows that finished longer than keep ago, with
-	// their attempts, and returns their number.
-	Clean(ctx context.Context, keep time.Duration, limit int) (int, error)
+	// Clean removes old rows that have ended, with their attempts.
+	Clean(ctx context.Context, c Clean) (Cleaned, error)
 }
 
 // TargetKey is the natural key of a target.

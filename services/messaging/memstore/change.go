@@ -254,11 +254,12 @@ func (s *Store) Sweep(ctx context.Context, limit int) (out []*driver.Row, err er
 	return out, err
 }
 
-// Clean implements [driver.Store].
-func (s *Store) Clean(ctx context.Context, keep time.Duration, limit int) (n int, err error) {
+// Clean implements [driver.Store]. It looks at all rows at once.
+func (s *Store) Clean(ctx context.Context, c driver.Clean) (done driver.Cleaned, err error) {
+	done.Done = true
 	err = s.do(ctx, func(ctx context.Context, now int64) {
 		for id, r := range s.rows {
-			if n == limit || r.FinishedAt == 0 || r.FinishedAt >= now-keep.Milliseconds() {
+			if r.FinishedAt == 0 || r.FinishedAt >= now-c.Keep.Milliseconds() {
 				continue
 			}
 			key, attempts := dedup{r.Source, r.OrganizationID, r.DedupKey}, s.attempts[id]
@@ -270,8 +271,8 @@ func (s *Store) Clean(ctx context.Context, keep time.Duration, limit int) (n int
 				defer s.mu.Unlock()
 				s.rows[id], s.byKey[key], s.attempts[id] = r, id, attempts
 			})
-			n++
+			done.Removed++
 		}
 	})
-	return n, err
+	return done, err
 }

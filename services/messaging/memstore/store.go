@@ -204,20 +204,14 @@ func (s *Store) inTurn(r *driver.Row, node string) bool {
 func (s *Store) Outlook(ctx context.Context, _ driver.View) (out driver.Outlook, err error) {
 	err = s.do(ctx, func(_ context.Context, now int64) {
 		due := make(map[int64]int64)
-		var ends int64
 		for _, r := range s.rows {
-			switch r.Status {
-			case driver.Pending:
-				if at, seen := due[r.TargetID]; !seen || r.NextRetryAt < at {
-					due[r.TargetID] = r.NextRetryAt
-				}
-			case driver.InFlight:
-				if !out.Claims || r.ClaimExpiresAt < ends {
-					out.Claims, ends = true, r.ClaimExpiresAt
-				}
+			if r.Status != driver.Pending {
+				continue
+			}
+			if at, seen := due[r.TargetID]; !seen || r.NextRetryAt < at {
+				due[r.TargetID] = r.NextRetryAt
 			}
 		}
-		out.ClaimEndsIn = time.Duration(ends-now) * time.Millisecond
 		for id, at := range due {
 			switch s.targets[id].State {
 			case driver.TargetActive:
@@ -227,6 +221,21 @@ func (s *Store) Outlook(ctx context.Context, _ driver.View) (out driver.Outlook,
 			}
 		}
 		slices.SortFunc(out.Due, func(a, b driver.Due) int { return cmp.Compare(a.TargetID, b.TargetID) })
+	})
+	return out, err
+}
+
+// Claims implements [driver.Store].
+func (s *Store) Claims(ctx context.Context, node string, _ bool) (out driver.Claims, err error) {
+	err = s.do(ctx, func(_ context.Context, now int64) {
+		for _, r := range s.rows {
+			if r.Status != driver.InFlight || r.ClaimExpiresAt > now && r.ClaimedBy == node {
+				continue
+			}
+			if in := time.Duration(r.ClaimExpiresAt-now) * time.Millisecond; !out.Some || in < out.EndIn {
+				out.Some, out.EndIn = true, in
+			}
+		}
 	})
 	return out, err
 }

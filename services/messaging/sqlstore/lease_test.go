@@ -1,6 +1,8 @@
 package sqlstore_test
 
 import (
+	"bytes"
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -129,5 +131,47 @@ func TestOutlookOfSomePartitions(t *testing.T) {
 	}
 	if len(elsewhere) != 3 || elsewhere[ids[0]] || !elsewhere[ids[1]] || elsewhere[ids[2]] {
 		t.Errorf("due = %+v", out.Due)
+	}
+}
+
+// TestClaimsWriteNoIndex: a claim changes rows within their page, so that it
+// costs no index entry and leaves none behind.
+func TestClaimsWriteNoIndex(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	db := storagetest.Open(t, storagetest.Postgres(t), storage.Config{})
+	if err := db.Migrate(ctx, sqlstore.Migrations()); err != nil {
+		t.Fatal(err)
+	}
+	s := sqlstore.New(db)
+	target := driver.Target{Source: "test", Key: "a", State: driver.TargetActive}
+	if err := s.PutTarget(ctx, &target, false); err != nil {
+		t.Fatal(err)
+	}
+	var rows []*driver.Row
+	for i := range 100 {
+		id := fmt.Sprintf("row-%d", i)
+		rows = append(rows, &driver.Row{
+			ID: id, Source: "test", TargetKey: "a", TargetID: target.ID, DedupKey: id, URL: "http://x.test/", Method: "POST", TimeoutMillis: 1000,
+			Payload: bytes.Repeat([]byte("x"), 1024), Partition: i, OrderSeq: int64(i), OrderKey: int64(i + 1), Status: driver.Pending,
+		})
+	}
+	if _, err := s.Insert(ctx, rows, driver.Terms{Hold: time.Second}); err != nil {
+		t.Fatal(err)
+	}
+	err := db.InTx(ctx, func(ctx context.Context) error {
+		claimed, err := s.Claim(ctx, driver.ClaimRequest{Node: "node", Token: "token", Hold: time.Second, Wants: []driver.Want{{TargetID: target.ID, First: 100}}})
+		if err != nil {
+			return err
+		}
+		var within int
+		err = db.Read(ctx).QueryRowContext(ctx, `SELECT pg_stat_get_xact_tuples_hot_updated('sys_http_delivery'::regclass)`).Scan(&within)
+		if len(claimed) != 100 || within != 100 {
+			t.Errorf("%d rows claimed, %d of them within their page; want 100 and 100", len(claimed), within)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }

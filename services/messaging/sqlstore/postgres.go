@@ -32,7 +32,7 @@ const unblocked = `(NOT d.block_on_retry OR NOT EXISTS (SELECT 1 FROM sys_http_d
 // the dispatcher. OFFSET 0 keeps the planner from making a join of it, which
 // would read all rows in flight for each candidate.
 const inTurn = `NOT EXISTS (SELECT 1 FROM sys_http_delivery e
-	WHERE e.status = 'in_flight' AND e.order_key = d.order_key AND e.order_seq < d.order_seq AND e.claimed_by <> $4 OFFSET 0)`
+	WHERE e.status = 'in_flight' AND e.finished_at IS NULL AND e.order_key = d.order_key AND e.order_seq < d.order_seq AND e.claimed_by <> $4 OFFSET 0)`
 
 // postgres holds the statements over arrays. They are constant text, so that
 // the server sees few of them.
@@ -84,10 +84,8 @@ FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::te
     partition_key, order_seq, order_key, block, status, claimed_by, token, error, parked, notify, expires_in, event_id, run_id,
     step_id, organization_id)
 CROSS JOIN LATERAL (SELECT {now} AS now, r.status = 'in_flight'
-    AND NOT EXISTS (SELECT 1 FROM sys_http_delivery e WHERE r.order_key <> 0 AND e.status = 'in_flight' AND e.order_key = r.order_key)
-    AND NOT EXISTS (SELECT 1 FROM sys_http_delivery e WHERE r.order_key <> 0 AND e.status = 'pending' AND e.target_id = r.target_id
-        AND COALESCE(e.next_retry_at, 0) = 0 AND e.order_key = r.order_key)
-    AND NOT EXISTS (SELECT 1 FROM sys_http_delivery e WHERE r.block AND e.block_on_retry AND e.order_key = r.order_key AND e.finished_at IS NULL)
+    AND NOT EXISTS (SELECT 1 FROM sys_http_delivery e WHERE r.order_key <> 0 AND e.order_key = r.order_key AND e.finished_at IS NULL
+        AND (e.status = 'in_flight' OR COALESCE(e.next_retry_at, 0) = 0 OR r.block AND e.block_on_retry))
     AND EXISTS (SELECT 1 FROM sys_http_target h WHERE h.number = r.target_id AND h.state = 'active') AND {fenced} AS claimed) c
 ON CONFLICT (source, COALESCE(organization_id, ''), dedup_key) DO NOTHING
 RETURNING id, status`
@@ -153,12 +151,12 @@ WITH clock AS MATERIALIZED (SELECT {now} AS now), picked AS (
     JOIN sys_http_target h ON h.number = w.target_id AND h.state = 'active' AND {fenced}
     CROSS JOIN LATERAL (
         SELECT f.id FROM (SELECT d.id FROM sys_http_delivery d
-         WHERE d.target_id = w.target_id AND d.status = 'pending' AND COALESCE(d.next_retry_at, 0) = 0 AND ` + unblocked + `
+         WHERE d.target_id = w.target_id AND d.finished_at IS NULL AND d.status = 'pending' AND COALESCE(d.next_retry_at, 0) = 0 AND ` + unblocked + `
              AND ` + inTurn + `{held}
          ORDER BY d.order_seq LIMIT w.first FOR UPDATE SKIP LOCKED) f
         UNION ALL
         SELECT r.id FROM (SELECT d.id FROM sys_http_delivery d
-         WHERE d.target_id = w.target_id AND d.status = 'pending' AND COALESCE(d.next_retry_at, 0) > 0
+         WHERE d.target_id = w.target_id AND d.finished_at IS NULL AND d.status = 'pending' AND COALESCE(d.next_retry_at, 0) > 0
              AND COALESCE(d.next_retry_at, 0) <= (SELECT now FROM clock) AND ` + unblocked + `{held}
          ORDER BY COALESCE(d.next_retry_at, 0), d.order_seq LIMIT w.again FOR UPDATE SKIP LOCKED) r
     ) p

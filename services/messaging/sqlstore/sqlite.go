@@ -52,10 +52,8 @@ const liteInsert = liteInsertColumns + `?, ?, NULL, NULL, NULL, NULL WHERE TRUE`
 const liteInsertClaimed = liteInsertColumns + `NULL, CASE WHEN c.claimed THEN 'in_flight' ELSE 'pending' END,
     CASE WHEN c.claimed THEN ? END, CASE WHEN c.claimed THEN ? END, CASE WHEN c.claimed THEN ? END, CASE WHEN c.claimed THEN ? END
 FROM (SELECT EXISTS (SELECT 1 FROM sys_http_target h WHERE h.number = ? AND h.state = 'active')
-    AND NOT EXISTS (SELECT 1 FROM sys_http_delivery e WHERE e.status = 'in_flight' AND e.order_key = ?)
-    AND NOT EXISTS (SELECT 1 FROM sys_http_delivery e WHERE e.status = 'pending' AND e.target_id = ?
-        AND COALESCE(e.next_retry_at, 0) = 0 AND e.order_key = ?)
-    AND NOT EXISTS (SELECT 1 FROM sys_http_delivery e WHERE ? AND e.block_on_retry AND e.order_key = ? AND e.finished_at IS NULL)
+    AND NOT EXISTS (SELECT 1 FROM sys_http_delivery e WHERE e.order_key = ? AND e.finished_at IS NULL
+        AND (e.status = 'in_flight' OR COALESCE(e.next_retry_at, 0) = 0 OR ? AND e.block_on_retry))
     AS claimed) c
 WHERE TRUE` + liteConflict
 
@@ -77,7 +75,7 @@ func (l *sqlite) insert(ctx context.Context, rows []*driver.Row, terms driver.Te
 		if r.Status == driver.InFlight {
 			query = l.insertClaimedSQL
 			args = append(args, r.ClaimedBy, now, r.ClaimToken, now+r.TimeoutMillis+terms.Hold.Milliseconds(),
-				r.TargetID, number(r.OrderKey), r.TargetID, number(r.OrderKey), r.BlockOnRetry, number(r.OrderKey))
+				r.TargetID, number(r.OrderKey), r.BlockOnRetry)
 		} else {
 			var finished any
 			if r.Status.Terminal() {
@@ -134,11 +132,11 @@ UPDATE sys_http_delivery AS d SET status = 'in_flight', claimed_by = ?4, claim_t
     claim_expires_at = {now} + timeout_ms + ?6, updated_at = {now}
 WHERE EXISTS (SELECT 1 FROM sys_http_target h WHERE h.number = ?1 AND h.state = 'active') AND rowid IN (
     SELECT n FROM (SELECT d.rowid AS n FROM sys_http_delivery d
-        WHERE d.target_id = ?1 AND d.status = 'pending' AND COALESCE(d.next_retry_at, 0) = 0 AND ` + unblocked + `
+        WHERE d.target_id = ?1 AND d.finished_at IS NULL AND d.status = 'pending' AND COALESCE(d.next_retry_at, 0) = 0 AND ` + unblocked + `
         ORDER BY d.order_seq LIMIT ?2 + 0)
     UNION ALL
     SELECT n FROM (SELECT d.rowid AS n FROM sys_http_delivery d
-        WHERE d.target_id = ?1 AND d.status = 'pending' AND COALESCE(d.next_retry_at, 0) > 0
+        WHERE d.target_id = ?1 AND d.finished_at IS NULL AND d.status = 'pending' AND COALESCE(d.next_retry_at, 0) > 0
             AND COALESCE(d.next_retry_at, 0) <= (SELECT {now}) AND ` + unblocked + `
         ORDER BY COALESCE(d.next_retry_at, 0), d.order_seq LIMIT ?3 + 0))
 RETURNING `

@@ -173,13 +173,14 @@ func (s *Store) touch(ctx context.Context, touches []driver.Touch) error {
 // rows.
 const outlookQuery = `
 WITH RECURSIVE t(id) AS (
-    SELECT MIN(target_id) FROM sys_http_delivery WHERE status = 'pending'
+    SELECT MIN(target_id) FROM sys_http_delivery WHERE finished_at IS NULL
     UNION ALL
-    SELECT (SELECT MIN(target_id) FROM sys_http_delivery WHERE status = 'pending' AND target_id > t.id)
+    SELECT (SELECT MIN(target_id) FROM sys_http_delivery WHERE finished_at IS NULL AND target_id > t.id)
     FROM t WHERE t.id IS NOT NULL
 )
 SELECT t.id, h.state,
-    (SELECT MIN(COALESCE(next_retry_at, 0)) FROM sys_http_delivery d WHERE d.status = 'pending' AND d.target_id = t.id{held}),
+    (SELECT COALESCE(next_retry_at, 0) FROM sys_http_delivery d WHERE d.finished_at IS NULL AND d.status = 'pending' AND d.target_id = t.id{held}
+        ORDER BY COALESCE(next_retry_at, 0), order_seq LIMIT 1),
     {now}
 FROM t JOIN sys_http_target h ON h.number = t.id`
 
@@ -187,7 +188,30 @@ FROM t JOIN sys_http_target h ON h.number = t.id`
 // the store.
 const heldOutlook = ` AND (d.partition_key = ANY ($1::bigint[]) OR d.target_id = ANY ($2::bigint[]))`
 
-const claimEndsQuery = `SELECT MIN(claim_expires_at), {now} FROM sys_http_delivery WHERE status = 'in_flight'`
+// claimsQuery asks for claims that have ended and those of others; where
+// processes hold leases, of others without one.
+const claimsQuery = `SELECT MIN(d.claim_expires_at), {now} FROM sys_http_delivery d
+WHERE d.finished_at IS NULL AND d.status = 'in_flight' AND (d.claim_expires_at <= {now} OR d.claimed_by <> ?{leased})`
+
+const leaselessClaimer = ` AND NOT EXISTS (SELECT 1 FROM sys_node n WHERE n.name = d.claimed_by AND n.lease_until > {now})`
+
+func (s *Store) claimsSQL(leased bool) string {
+	condition := ""
+	if leased && s.db.Dialect() == storage.Postgres {
+		condition = leaselessClaimer
+	}
+	return s.sql(strings.Replace(claimsQuery, "{leased}", condition, 1))
+}
+
+// Claims implements [driver.Store].
+func (s *Store) Claims(ctx context.Context, node string, leased bool) (driver.Claims, error) {
+	var ends sql.NullInt64
+	var now int64
+	if err := s.db.Read(ctx).QueryRowContext(ctx, s.claimsSQL(leased), node).Scan(&ends, &now); err != nil {
+		return driver.Claims{}, fmt.Errorf("look for orphaned claims: %w", err)
+	}
+	return driver.Claims{Some: ends.Valid, EndIn: time.Duration(ends.Int64-now) * time.Millisecond}, nil
+}
 
 func (s *Store) outlookSQL(view driver.View) (query string, args []any) {
 	if view.Partitions == nil || s.db.Dialect() != storage.Postgres {
@@ -215,23 +239,15 @@ func (s *Store) Outlook(ctx context.Context, view driver.View) (driver.Outlook, 
 		switch {
 		case state == driver.TargetGone:
 			out.Gone = true
-		case state == driver.TargetActive && !due.Valid:
-			out.Due = append(out.Due, driver.Due{TargetID: id, Elsewhere: true})
-		case state == driver.TargetActive:
+		case state == driver.TargetActive && due.Valid:
 			out.Due = append(out.Due, driver.Due{TargetID: id, In: time.Duration(due.Int64-now) * time.Millisecond})
+		case state == driver.TargetActive && view.Partitions != nil:
+			out.Due = append(out.Due, driver.Due{TargetID: id, Elsewhere: true})
 		}
 	}
 	if err := rows.Err(); err != nil {
 		return out, err
 	}
-	var ends sql.NullInt64
-	var now int64
-	err = s.db.Read(ctx).QueryRowContext(ctx, s.sql(claimEndsQuery)).Scan(&ends, &now)
-	if err != nil {
-		return out, fmt.Errorf("look at claims: %w", err)
-	}
-	out.Claims = ends.Valid
-	out.ClaimEndsIn = time.Duration(ends.Int64-now) * time.Millisecond
 	return out, nil
 }
 
@@ -266,7 +282,7 @@ func (s *Store) expireSQL(all bool) string {
 		finished_at = CASE WHEN ` + count + ` >= ? THEN {now} END,
 		crash_count = ` + count + `, sent_alone = FALSE,
 		claimed_by = NULL, claimed_at = NULL, claim_token = NULL, claim_expires_at = NULL, updated_at = {now}
-	WHERE ` + s.picked(`SELECT id FROM sys_http_delivery WHERE status = 'in_flight' AND `+ended+` ORDER BY claim_expires_at LIMIT ?`+s.lock()) + `
+	WHERE ` + s.picked(`SELECT id FROM sys_http_delivery WHERE finished_at IS NULL AND status = 'in_flight' AND `+ended+` ORDER BY claim_expires_at LIMIT ?`+s.lock()) + `
 		AND status = 'in_flight' RETURNING ` + rowColumns)
 }
 
@@ -296,50 +312,8 @@ func (s *Store) sweepSQL() string {
 	return s.sql(`UPDATE sys_http_delivery SET status = 'failed', finished_at = {now}, updated_at = {now}, next_retry_at = NULL,
 		error = COALESCE((SELECT reason FROM sys_http_target h WHERE h.number = target_id), 'the target no longer exists')
 	WHERE ` + s.picked(`SELECT d.id FROM sys_http_target h JOIN sys_http_delivery d ON d.target_id = h.number
-		WHERE d.status = 'pending' AND h.state = 'gone' LIMIT ?`+strings.Replace(s.lock(), "UPDATE", "UPDATE OF d", 1)) + `
+		WHERE d.finished_at IS NULL AND d.status = 'pending' AND h.state = 'gone' LIMIT ?`+strings.Replace(s.lock(), "UPDATE", "UPDATE OF d", 1)) + `
 		AND status = 'pending' RETURNING ` + rowColumns)
-}
-
-// Clean implements [driver.Store].
-func (s *Store) Clean(ctx context.Context, keep time.Duration, limit int) (int, error) {
-	n := 0
-	err := s.db.InTx(ctx, func(ctx context.Context) error {
-		n = 0
-		rows, err := s.db.Write(ctx).QueryContext(ctx, s.cleanSQL(), keep.Milliseconds(), limit)
-		if err != nil {
-			return err
-		}
-		var ids []string
-		for rows.Next() {
-			var id string
-			if err := rows.Scan(&id); err != nil {
-				_ = rows.Close()
-				return err
-			}
-			ids = append(ids, id)
-		}
-		if err := rows.Close(); err != nil {
-			return err
-		}
-		if err := rows.Err(); err != nil {
-			return err
-		}
-		n = len(ids)
-		for _, id := range ids {
-			low, high := attemptRange(id)
-			if _, err := s.db.Write(ctx).ExecContext(ctx, s.sql(`DELETE FROM sys_http_attempt WHERE id >= ? AND id < ?`), low, high); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	return n, err
-}
-
-func (s *Store) cleanSQL() string {
-	return s.sql(`DELETE FROM sys_http_delivery WHERE ` + s.picked(`
-		SELECT id FROM sys_http_delivery WHERE finished_at IS NOT NULL AND finished_at < (SELECT {now} - ?)
-		ORDER BY finished_at LIMIT ?`+s.lock()) + ` RETURNING id`)
 }
 
 // attemptID makes attempts of one delivery neighbours in the primary key, in

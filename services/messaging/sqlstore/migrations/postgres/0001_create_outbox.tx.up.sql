@@ -70,22 +70,18 @@ CREATE TABLE sys_http_delivery (
     organization_id TEXT COLLATE "C",
     created_at BIGINT NOT NULL,
     updated_at BIGINT NOT NULL
-) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 
 CREATE UNIQUE INDEX sys_http_delivery_dedup
     ON sys_http_delivery (source, COALESCE(organization_id, ''), dedup_key);
 
+-- Claims change none of the columns that an index names, so that they write no
+-- index: rows in flight stay in the index of what is due until they end.
 CREATE INDEX sys_http_delivery_due
-    ON sys_http_delivery (target_id, COALESCE(next_retry_at, 0), order_seq, block_on_retry, order_key, partition_key) WHERE status = 'pending';
+    ON sys_http_delivery (target_id, COALESCE(next_retry_at, 0), order_seq, partition_key) WHERE finished_at IS NULL;
 
-CREATE INDEX sys_http_delivery_claimed
-    ON sys_http_delivery (order_key, claim_expires_at) WHERE status = 'in_flight';
-
-CREATE INDEX sys_http_delivery_blocking
-    ON sys_http_delivery (order_key, order_seq) WHERE block_on_retry AND finished_at IS NULL;
-
-CREATE INDEX sys_http_delivery_finished
-    ON sys_http_delivery (finished_at) WHERE finished_at IS NOT NULL;
+CREATE INDEX sys_http_delivery_order
+    ON sys_http_delivery (order_key, order_seq) WHERE finished_at IS NULL AND order_key IS NOT NULL;
 
 CREATE INDEX sys_http_delivery_created
     ON sys_http_delivery (created_at NULLS FIRST, id);
