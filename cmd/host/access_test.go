@@ -515,3 +515,41 @@ func (h *inhabited) unmoved(t *testing.T, watcher, worker string, random *rand.R
 		}
 	}
 }
+
+// TestWebhooksSendNothingThatTheirWriterMayNotRead: whoever chooses where
+// records go has to be allowed to read them.
+func TestWebhooksSendNothingThatTheirWriterMayNotRead(t *testing.T) {
+	t.Parallel()
+	storagetest.EachDialectDSN(t, func(t *testing.T, dsn string) {
+		h := inhabit(t, dsn)
+		full := h.key(t, h.root, "data:read", "data:write", "webhooks.manage", "accounts.read_salary")
+		less := h.key(t, h.root, "data:read", "data:write", "webhooks.manage")
+		blind := h.key(t, h.root, "object:sys_webhook:*", "webhooks.manage", "accounts.read_salary")
+		hooks := 0
+		create := func(credential, object string) answered {
+			hooks++
+			return h.call(t, credential, "POST", "/api/v1/data/sys_webhook", fmt.Sprintf(`{"name":"h%d","object_name":%s,"url":%q}`, hooks, object, h.receiver))
+		}
+		for name, test := range map[string]struct {
+			credential, object string
+			want               int
+		}{
+			"all of it": {full, `"account"`, 201}, "all objects": {full, `null`, 201},
+			"without a field": {less, `"account"`, 403}, "all objects, without a field": {less, `null`, 403},
+			"not the object": {blind, `"account"`, 403}, "not all objects": {blind, `null`, 403},
+			"another object": {less, `"sys_http_delivery"`, 403},
+		} {
+			if a := create(test.credential, test.object); a.Status != test.want {
+				t.Errorf("%s: %v, want %d", name, a, test.want)
+			}
+		}
+		hook := h.ok(t, full, "POST", "/api/v1/data/sys_webhook", fmt.Sprintf(`{"name":"last","object_name":"account","url":%q}`, h.receiver))["id"].(string)
+		for body, want := range map[string]int{
+			`{"url":"http://127.0.0.1:1/"}`: 403, `{"triggers":["create"]}`: 403, `{"active":false}`: 200, `{"description":"x"}`: 200,
+		} {
+			if a := h.call(t, less, "PATCH", "/api/v1/data/sys_webhook/"+hook, body); a.Status != want {
+				t.Errorf("change %s: %v, want %d", body, a, want)
+			}
+		}
+	})
+}

@@ -151,7 +151,7 @@ func (p *Plugin) assemble(engine *data.Engine, events history, outbox *messaging
 		schema, err := engine.Object(name)
 		return schema, err == nil
 	}
-	door := &door{store: store, targets: outbox, vault: engine, authorizer: authorizer, lookup: lookup, log: p.log}
+	door := &door{store: store, targets: outbox, vault: engine, authorizer: authorizer, lookup: lookup, objects: engine.Objects, log: p.log}
 	engine.BeforeWrite(ObjectName, door.before)
 	engine.WithinWrite(ObjectName, door.within)
 	p.health = &health{store: store, targets: outbox, engine: engine, log: p.log}

@@ -38,7 +38,9 @@ type door struct {
 	// principal only.
 	authorizer identity.Authorizer
 	lookup     func(name string) (*object.Schema, bool)
-	log        *slog.Logger
+	// objects lists all definitions.
+	objects func() []*object.Schema
+	log     *slog.Logger
 }
 
 // before checks a write and brings its values into the form in which they are
@@ -61,6 +63,9 @@ func (d *door) before(ctx context.Context, w *data.Write) error {
 	})
 	if err != nil {
 		return writeError(err)
+	}
+	if err := d.mayRead(ctx, w, &v); err != nil {
+		return err
 	}
 	if err := d.checkStored(ctx, w, &v); err != nil {
 		return err
