@@ -553,3 +553,32 @@ func TestWebhooksSendNothingThatTheirWriterMayNotRead(t *testing.T) {
 		}
 	})
 }
+
+// TestRunsShowTheirDataToFew: what a flow has read may be more than the reader
+// of its log may read.
+func TestRunsShowTheirDataToFew(t *testing.T) {
+	t.Parallel()
+	storagetest.EachDialectDSN(t, func(t *testing.T, dsn string) {
+		h := inhabit(t, dsn)
+		h.ok(t, h.root, "POST", "/api/v1/automation", `{"name":"tell","label":"Tell","type":"autolaunched","status":"active",
+			"variables":[{"name":"found","type":"text","isOutput":true}],
+			"nodes":[{"id":"start","type":"start","label":"Start"},{"id":"set","type":"assignment","label":"Set","config":{"assignments":{"found":"the salary"}}}],
+			"edges":[{"id":"e1","source":"start","target":"set"}]}`)
+		h.ok(t, h.root, "POST", "/api/v1/automation/tell/trigger", `{}`)
+		reader := h.key(t, h.root, "data:read")
+		full := h.key(t, h.root, "data:read", "automation.read_data")
+		runs := h.ok(t, reader, "GET", "/api/v1/data/sys_automation_run?flow_name=tell", "")["records"].([]any)
+		id := runs[0].(map[string]any)["id"].(string)
+		for _, path := range []string{
+			"/api/v1/automation/tell/runs", "/api/v1/automation/tell/runs/" + id, "/api/v1/data/sys_automation_run?flow_name=tell", "/api/v1/data/sys_automation_run/" + id,
+		} {
+			less, more := h.call(t, reader, "GET", path, ""), h.call(t, full, "GET", path, "")
+			if less.Status != 200 || strings.Contains(less.Body, "the salary") {
+				t.Errorf("%s without the permission: %v", path, less)
+			}
+			if more.Status != 200 || !strings.Contains(more.Body, "the salary") {
+				t.Errorf("%s with it: %v", path, more)
+			}
+		}
+	})
+}

@@ -18,7 +18,7 @@ func Objects() []object.Schema {
 		field("event_id", "Event", object.Text), field("user_id", "User", object.Text),
 		field("started_at", "Started at", object.Datetime), field("completed_at", "Completed at", object.Datetime),
 		field("duration_ms", "Duration (ms)", object.Number), field("error", "Error", object.Text), field("error_node", "Failed at", object.Text),
-		field("steps_json", "Steps", object.Textarea), field("summary_json", "Summary", object.Textarea), field("output_json", "Output", object.Textarea),
+		field("steps_json", "Steps", object.Textarea), field("summary_json", "Summary", object.Textarea), output(),
 		field("wait_kind", "Waits for", object.Text), field("wait_key", "Waits for key", object.Text), field("wake_at", "Goes on at", object.Datetime),
 		field("depth", "Depth", object.Number), field("crash_count", "Crashes", object.Number), field("claimed_by", "Executed by", object.Text),
 		internal("variables_json"), internal("trigger_json"), internal("state_json"), internal("resume_json"), internal("claim_token"),
@@ -36,6 +36,13 @@ func Objects() []object.Schema {
 
 func field(name, label string, kind object.FieldType) object.Field {
 	return object.Field{Name: name, Label: label, Type: kind, Readonly: true}
+}
+
+// output holds what the flow has read.
+func output() object.Field {
+	f := field("output_json", "Output", object.Textarea)
+	f.Permission = PermissionReadData
+	return f
 }
 
 func internal(name string) object.Field {

@@ -57,6 +57,7 @@ func (p *Plugin) Manifest() core.Manifest {
 			Permissions: []core.Permission{
 				{Name: PermissionManage, Description: "Register, change, switch and remove flows", Host: true},
 				{Name: PermissionRun, Description: "Run flows and let paused runs go on"},
+				{Name: PermissionReadData, Description: "Read the variables and outputs of flow runs"},
 			},
 		},
 	}

@@ -16,10 +16,13 @@ import (
 )
 
 // The system permissions of the service. Reading the log needs read or list on
-// sys_automation_run, reading definitions an authenticated caller.
+// sys_automation_run, reading definitions an authenticated caller. The variables
+// and the output of a run hold what its flow has read, which may be more than
+// the reader of the log may: they show with PermissionReadData only.
 const (
-	PermissionManage = "automation.manage"
-	PermissionRun    = "automation.run"
+	PermissionManage   = "automation.manage"
+	PermissionRun      = "automation.run"
+	PermissionReadData = "automation.read_data"
 )
 
 const base = "/api/v1/automation"
@@ -286,7 +289,23 @@ func (r routes) runs(req *http.Request) (any, error) {
 	if err != nil {
 		return nil, flowError{name, err}
 	}
-	return list, nil
+	return list, r.withhold(req.Context(), list.Runs...)
+}
+
+// withhold takes the data out of runs unless the caller may read it.
+func (r routes) withhold(ctx context.Context, runs ...*RunLog) error {
+	if r.p.authorizer == nil {
+		return nil
+	}
+	err := r.p.authorizer.Has(ctx, PermissionReadData)
+	var missing *identity.DeniedError
+	if !errors.As(err, &missing) {
+		return err
+	}
+	for _, l := range runs {
+		l.Output, l.Variables = nil, nil
+	}
+	return nil
 }
 
 func (r routes) run(req *http.Request) (any, error) {
@@ -297,7 +316,7 @@ func (r routes) run(req *http.Request) (any, error) {
 	if err != nil {
 		return nil, runError{req.PathValue("run"), false, err}
 	}
-	return l, nil
+	return l, r.withhold(req.Context(), l)
 }
 
 func (r routes) screen(req *http.Request) (any, error) {
