@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
+
 	"github.com/objecthost/objecthost/e2e/proc"
 	"github.com/objecthost/objecthost/storage/storagetest"
 )
@@ -145,13 +147,61 @@ func TestHostsBehindAPooler(t *testing.T) {
 	}
 }
 
-// An event stream of one host shows what another one wrote, without polling.
+// An event stream of one host shows what another one wrote, without polling,
+// whichever transport wakes them.
 func TestStreamAcrossHosts(t *testing.T) {
 	h := newHosts(t)
-	server := storagetest.Postgres(t)
-	one := h.start(t, server, "--poll-interval", "10m")
-	two := h.start(t, server, "--poll-interval", "10m")
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, two.URL+"/api/v1/events/stream?object=account", nil)
+	for name, args := range map[string][]string{
+		"postgres": {}, "nats": {"--nats-url", natsServer(t), "--nats-name", "e2e"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := &hosts{bin: h.bin, keyFile: filepath.Join(t.TempDir(), "key")}
+			server := storagetest.Postgres(t)
+			args := append(args, "--poll-interval", "10m")
+			one, two := h.start(t, server, args...), h.start(t, server, args...)
+			s := two.stream(t, "?object=account")
+			s.line(t, "id: ") // it is live
+			for i := range 10 {
+				began := time.Now()
+				id := one.call(t, http.MethodPost, "/data/account", map[string]any{"name": fmt.Sprint("n", i)})["id"].(string)
+				var e struct{ RecordID, Type string }
+				if err := json.Unmarshal([]byte(s.line(t, "data: ")), &e); err != nil || e.RecordID != id || e.Type != "data.record.created" {
+					t.Fatalf("event %+v, %v; want the creation of %s", e, err, id)
+				}
+				t.Logf("%v from the call to the other host's stream", time.Since(began))
+			}
+			stopHost(t, two)
+			if got := s.line(t, "data: "); got != `{"reason":"shutdown"}` {
+				t.Errorf("at the stop: %s", got)
+			}
+		})
+	}
+}
+
+// natsServer runs a NATS server in the process of the test.
+func natsServer(t *testing.T) string {
+	t.Helper()
+	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	go s.Start()
+	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
+	if !s.ReadyForConnections(wide) {
+		t.Fatal("the NATS server did not start")
+	}
+	return s.ClientURL()
+}
+
+// eventStream reads a host's event stream.
+type eventStream struct {
+	host  *flowHost
+	lines *bufio.Scanner
+}
+
+func (h *flowHost) stream(t *testing.T, query string) *eventStream {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.URL+"/api/v1/events/stream"+query, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,35 +210,20 @@ func TestStreamAcrossHosts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer resp.Body.Close()
-	lines := bufio.NewScanner(resp.Body)
-	line := func(prefix string) string {
-		t.Helper()
-		for lines.Scan() {
-			if rest, ok := strings.CutPrefix(lines.Text(), prefix); ok {
-				return rest
-			}
+	t.Cleanup(func() { _ = resp.Body.Close() })
+	return &eventStream{host: h, lines: bufio.NewScanner(resp.Body)}
+}
+
+// line returns the rest of the next line that begins with a text.
+func (s *eventStream) line(t *testing.T, prefix string) string {
+	t.Helper()
+	for s.lines.Scan() {
+		if rest, ok := strings.CutPrefix(s.lines.Text(), prefix); ok {
+			return rest
 		}
-		t.Fatalf("the stream ended: %v\n%s", lines.Err(), two.Output())
-		return ""
 	}
-	line("id: ") // it is live
-	for i := range 10 {
-		name := fmt.Sprint("n", i)
-		began := time.Now()
-		id := one.call(t, http.MethodPost, "/data/account", map[string]any{"name": name})["id"].(string)
-		var e struct{ RecordID, Type string }
-		if err := json.Unmarshal([]byte(line("data: ")), &e); err != nil || e.RecordID != id || e.Type != "data.record.created" {
-			t.Fatalf("event %+v, %v; want the creation of %s", e, err, id)
-		}
-		t.Logf("%v from the call to the other host's stream", time.Since(began))
-	}
-	if err := two.Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if got := line("data: "); got != `{"reason":"shutdown"}` {
-		t.Errorf("at the stop: %s", got)
-	}
+	t.Fatalf("the stream ended: %v\n%s", s.lines.Err(), s.host.Output())
+	return ""
 }
 
 func contextWithin(t *testing.T) (context.Context, context.CancelFunc) {
