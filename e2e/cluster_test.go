@@ -147,6 +147,28 @@ func TestHostsBehindAPooler(t *testing.T) {
 	}
 }
 
+// A second host on a SQLite file ends with a sentence while the first one is
+// busy, and nothing is sent twice.
+func TestSecondServeOfAFile(t *testing.T) {
+	h := newHosts(t)
+	file := storagetest.SQLite(t)
+	rx := newTally(t)
+	one := h.start(t, file)
+	one.webhook(t, "alone", rx.URL)
+	const each = 20
+	var load sync.WaitGroup
+	load.Go(func() {
+		for n := range each {
+			one.change(t, fmt.Sprint("a", n))
+		}
+	})
+	for range 3 {
+		refused(t, h, file, "is in use by process ")
+	}
+	load.Wait()
+	rx.exactlyOnce(t, each*3)
+}
+
 // An event stream of one host shows what another one wrote, without polling,
 // whichever transport wakes them.
 func TestStreamAcrossHosts(t *testing.T) {
