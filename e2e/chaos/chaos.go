@@ -5,15 +5,12 @@
 package chaos
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	mathrand "math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -22,6 +19,7 @@ import (
 	"time"
 
 	"github.com/objecthost/objecthost/e2e/proc"
+	"github.com/objecthost/objecthost/e2e/receiver"
 	"github.com/objecthost/objecthost/storage"
 	"github.com/objecthost/objecthost/storage/dsn"
 )
@@ -108,11 +106,11 @@ fields:
 // runner is one run.
 type runner struct {
 	cfg      Config
-	receiver *receiver
+	receiver *receiver.Receiver
 	host     *proc.Host
 	db       *storage.DB
 	args     []string
-	url, key string
+	api      proc.API
 
 	mu       sync.Mutex
 	acked    []string
@@ -161,7 +159,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 
 func (r *runner) begin(ctx context.Context) (err error) {
 	secret := rand.Text()
-	if r.receiver, err = startReceiver(ctx, secret); err != nil {
+	if r.receiver, err = receiver.Start(ctx, receiver.Config{Secret: secret}); err != nil {
 		return err
 	}
 	objects := filepath.Join(r.cfg.Dir, "objects")
@@ -171,7 +169,7 @@ func (r *runner) begin(ctx context.Context) (err error) {
 	if err := os.WriteFile(filepath.Join(objects, "account.yaml"), []byte(accountYAML), 0o600); err != nil {
 		return err
 	}
-	addr, err := freeAddr()
+	addr, err := proc.FreeAddr("127.0.0.1")
 	if err != nil {
 		return err
 	}
@@ -182,31 +180,18 @@ func (r *runner) begin(ctx context.Context) (err error) {
 	if err := r.startHost(ctx); err != nil {
 		return err
 	}
-	if r.key = r.host.Key; r.key == "" {
+	if r.host.Key == "" {
 		return fmt.Errorf("the host printed no API key:\n%s", r.host.Output())
 	}
-	r.url = "http://" + addr
+	r.api = proc.API{URL: "http://" + addr, Key: r.host.Key}
 	if r.db, err = dsn.Open(ctx, r.cfg.DSN, storage.Config{MaxConns: 2}); err != nil {
 		return err
 	}
 	hook := map[string]any{
 		"name": "chaos", "object_name": "account", "triggers": []string{"create"}, "active": true, "method": "post",
-		"url": "http://" + r.receiver.addr + "/hook", "definition_json": `{"timeoutMs":1000}`, "signing_secret": secret,
+		"url": "http://" + r.receiver.Addr + "/hook", "definition_json": `{"timeoutMs":1000}`, "signing_secret": secret,
 	}
-	if status, body, err := r.post(ctx, "sys_webhook", hook); err != nil || status != http.StatusCreated {
-		return fmt.Errorf("create the webhook: HTTP %d %s %w", status, body, errors.Join(err))
-	}
-	return nil
-}
-
-// freeAddr finds a port that the host keeps through its restarts.
-func freeAddr() (string, error) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer ln.Close()
-	return ln.Addr().String(), nil
+	return r.api.Create(ctx, "sys_webhook", hook)
 }
 
 func (r *runner) startHost(ctx context.Context) (err error) {
@@ -223,28 +208,7 @@ func (r *runner) end() {
 	if r.db != nil {
 		_ = r.db.Close()
 	}
-	r.receiver.stop()
-}
-
-// post creates a record, or many when object ends in /createMany.
-func (r *runner) post(ctx context.Context, object string, record any) (status int, body []byte, err error) {
-	text, err := json.Marshal(record)
-	if err != nil {
-		return 0, nil, err
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.url+"/api/v1/data/"+object, bytes.NewReader(text))
-	if err != nil {
-		return 0, nil, err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Authorization", "Bearer "+r.key)
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return 0, nil, err
-	}
-	defer resp.Body.Close()
-	body, err = io.ReadAll(resp.Body)
-	return resp.StatusCode, body, err
+	r.receiver.Stop()
 }
 
 // batchSize is the number of records that the first writer creates at once:
@@ -265,7 +229,7 @@ func (r *runner) write(ctx context.Context, writer int) {
 			}
 			path, size, body = "account/createMany", batchSize, batch
 		}
-		status, answer, err := r.post(ctx, path, body)
+		status, answer, err := r.api.Call(ctx, http.MethodPost, "/data/"+path, body)
 		if err != nil || status != http.StatusCreated {
 			pause(ctx, 5*time.Millisecond)
 			continue
@@ -344,7 +308,7 @@ func (r *runner) classify(ctx context.Context) error {
 	}
 	phases[CommitToMatch] = records - deliveries
 	arrived := make(map[string]int)
-	for _, a := range r.receiver.all() {
+	for _, a := range r.receiver.All() {
 		arrived[a.Delivery]++
 	}
 	rows, err := r.db.Read(ctx).QueryContext(ctx, `SELECT id, status FROM sys_http_delivery WHERE status IN ('pending', 'in_flight')`)
@@ -401,8 +365,9 @@ func (r *runner) settle(ctx context.Context) {
 				return
 			}
 		}
+		_, changed := r.receiver.From(0)
 		select {
-		case <-r.receiver.changed:
+		case <-changed:
 		case <-time.After(250 * time.Millisecond):
 		case <-ctx.Done():
 			return
@@ -413,7 +378,7 @@ func (r *runner) settle(ctx context.Context) {
 // missing counts acknowledged records that have not arrived.
 func (r *runner) missing() int {
 	arrived := make(map[string]bool)
-	for _, a := range r.receiver.all() {
+	for _, a := range r.receiver.All() {
 		arrived[a.Record] = true
 	}
 	n := 0
@@ -436,7 +401,7 @@ func (r *runner) judge() {
 	again := make(map[string]int) // repeats of a delivery
 	sums := make(map[string]string)
 	deliveryOf := make(map[string]string)
-	for _, a := range r.receiver.all() {
+	for _, a := range r.receiver.All() {
 		r.report.Arrivals++
 		if sum, known := sums[a.Delivery]; !a.Verified || a.Record == "" || known && sum != a.Sum {
 			r.report.Altered++

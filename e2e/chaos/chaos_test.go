@@ -11,10 +11,11 @@ import (
 
 	"github.com/objecthost/objecthost/e2e/chaos"
 	"github.com/objecthost/objecthost/e2e/proc"
+	"github.com/objecthost/objecthost/e2e/receiver"
 )
 
 func TestMain(m *testing.M) {
-	chaos.MaybeReceive()
+	receiver.Maybe()
 	os.Exit(m.Run())
 }
 

@@ -9,10 +9,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -55,9 +57,29 @@ type Host struct {
 
 // Start runs `host serve` with args and returns when it listens.
 func Start(ctx context.Context, bin string, args []string, env ...string) (*Host, error) {
+	return Options{Env: env}.Start(ctx, bin, args)
+}
+
+// Options say where a host runs.
+type Options struct {
+	// Env is added to the environment.
+	Env []string
+	// Prefix is a command that runs the host, in its own process.
+	Prefix []string
+	// Alone gives the process ids of its own, as if it ran on another machine. It
+	// needs Linux and the right to do so.
+	Alone bool
+}
+
+// Start is [Start] with options.
+func (o Options) Start(ctx context.Context, bin string, args []string) (*Host, error) {
 	h := &Host{output: new(buffer), exited: make(chan struct{})}
-	h.cmd = exec.Command(bin, append([]string{"serve"}, args...)...)
-	h.cmd.Env = append(os.Environ(), env...)
+	line := slices.Concat(o.Prefix, []string{bin, "serve"}, args)
+	h.cmd = exec.Command(line[0], line[1:]...)
+	h.cmd.Env = append(os.Environ(), o.Env...)
+	if o.Alone {
+		setAlone(h.cmd)
+	}
 	h.cmd.Stderr = h.output
 	stdout, err := h.cmd.StdoutPipe()
 	if err != nil {
@@ -112,6 +134,9 @@ func (h *Host) Kill() {
 	<-h.exited
 }
 
+// PID is the id of the process.
+func (h *Host) PID() int { return h.cmd.Process.Pid }
+
 // Signal sends a signal.
 func (h *Host) Signal(s syscall.Signal) error { return h.cmd.Process.Signal(s) }
 
@@ -144,6 +169,9 @@ func (h *Host) Output() string { return h.output.String() }
 // WaitListening is the time that a start may take.
 const WaitListening = 60 * time.Second
 
+// maxOutput bounds what is kept of a host's output.
+const maxOutput = 1 << 20
+
 type buffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -152,14 +180,24 @@ type buffer struct {
 func (b *buffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.b.Len() < 1<<20 {
-		b.b.Write(p)
+	if b.b.Len() > maxOutput {
+		b.b.Next(maxOutput / 2) // of a host that runs long, the end says more
 	}
-	return len(p), nil
+	return b.b.Write(p)
 }
 
 func (b *buffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.b.String()
+}
+
+// FreeAddr finds a port of an IP address that a host keeps through its restarts.
+func FreeAddr(ip string) (string, error) {
+	ln, err := net.Listen("tcp", net.JoinHostPort(ip, "0"))
+	if err != nil {
+		return "", err
+	}
+	defer ln.Close()
+	return ln.Addr().String(), nil
 }

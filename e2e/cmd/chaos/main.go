@@ -12,10 +12,11 @@ import (
 
 	"github.com/objecthost/objecthost/e2e/chaos"
 	"github.com/objecthost/objecthost/e2e/proc"
+	"github.com/objecthost/objecthost/e2e/receiver"
 )
 
 func main() {
-	chaos.MaybeReceive()
+	receiver.Maybe()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if err := run(ctx); err != nil {
