@@ -142,6 +142,7 @@ func (r *recorder) trace(ctx context.Context) context.Context {
 			defer r.mu.Unlock()
 			r.phase, r.reused = phaseExchange, info.Reused
 			r.remote = info.Conn.RemoteAddr().String()
+			setUntil(info.Conn, &r.deadline)
 		},
 		// These two run inside a proxy's tunnel; the guard calls their like.
 		TLSHandshakeStart: func() { r.enter(phaseTLS) },

@@ -50,7 +50,7 @@ func (g *guard) DialContext(ctx context.Context, network, addr string) (net.Conn
 		defer rec.connected(time.Now())
 		var d net.Dialer
 		d.Resolver = g.resolver
-		return d.DialContext(ctx, network, addr)
+		return timed(d.DialContext(ctx, network, addr))
 	}
 	addrs, err := g.resolve(ctx, rec, host)
 	if err != nil {
@@ -66,7 +66,7 @@ func (g *guard) DialContext(ctx context.Context, network, addr string) (net.Conn
 	}
 	rec.enter(phaseConnect)
 	defer rec.connected(time.Now())
-	return g.dialAny(ctx, host, targets)
+	return timed(g.dialAny(ctx, host, targets))
 }
 
 // DialTLSContext is DialContext and the handshake. net/http would do the
