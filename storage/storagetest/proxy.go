@@ -9,33 +9,48 @@ import (
 )
 
 // Proxy stands between a test and its database server. Its connections can be
-// cut and restored, as when the server goes away for a while.
+// cut and restored, as when the server goes away for a while, or stalled, as
+// when the network swallows everything.
 type Proxy struct {
 	listener net.Listener
 	target   string
 
-	mu    sync.Mutex
-	cut   bool
-	conns map[net.Conn]struct{}
-	wg    sync.WaitGroup
+	mu      sync.Mutex
+	cut     bool
+	conns   map[net.Conn]struct{}
+	flowing chan struct{} // closed while bytes pass
+	wg      sync.WaitGroup
 }
 
 // NewProxy listens on a port of this machine and passes connections on to the
 // server at target (host:port). It ends with the test.
 func NewProxy(t testing.TB, target string) *Proxy {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	p, err := StartProxy(target)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Proxy{listener: l, target: target, conns: map[net.Conn]struct{}{}}
-	p.wg.Go(p.accept)
-	t.Cleanup(func() {
-		_ = l.Close()
-		p.Cut()
-		p.wg.Wait()
-	})
+	t.Cleanup(p.Close)
 	return p
+}
+
+// StartProxy is NewProxy outside of a test. It ends with Close.
+func StartProxy(target string) (*Proxy, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	p := &Proxy{listener: l, target: target, conns: map[net.Conn]struct{}{}, flowing: make(chan struct{})}
+	close(p.flowing)
+	p.wg.Go(p.accept)
+	return p, nil
+}
+
+// Close ends the proxy and its connections.
+func (p *Proxy) Close() {
+	_ = p.listener.Close()
+	p.Cut()
+	p.wg.Wait()
 }
 
 // ProxyDSN starts a Proxy for the server of a postgres:// DSN and returns the
@@ -66,6 +81,19 @@ func (p *Proxy) Cut() {
 	for c := range p.conns {
 		_ = c.Close()
 	}
+	p.flow()
+}
+
+// Stall keeps all connections, and takes new ones, but passes nothing on until
+// Restore is called.
+func (p *Proxy) Stall() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	select {
+	case <-p.flowing:
+		p.flowing = make(chan struct{})
+	default:
+	}
 }
 
 // Restore lets connections through again.
@@ -73,6 +101,34 @@ func (p *Proxy) Restore() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cut = false
+	p.flow()
+}
+
+// flow ends a stall. p.mu is held.
+func (p *Proxy) flow() {
+	select {
+	case <-p.flowing:
+	default:
+		close(p.flowing)
+	}
+}
+
+// valve passes bytes on to a connection while the proxy is not stalled.
+type valve struct {
+	p  *Proxy
+	to net.Conn
+}
+
+func (v valve) Write(b []byte) (int, error) {
+	v.p.awaitFlow()
+	return v.to.Write(b)
+}
+
+func (p *Proxy) awaitFlow() {
+	p.mu.Lock()
+	flowing := p.flowing
+	p.mu.Unlock()
+	<-flowing
 }
 
 // Conns is the number of open connections from the tested side.
@@ -105,7 +161,8 @@ func (p *Proxy) serve(in net.Conn) {
 	defer p.remove(in, out)
 	var both sync.WaitGroup
 	pass := func(to, from net.Conn) {
-		_, _ = io.Copy(to, from)
+		_, _ = io.Copy(valve{p, to}, from)
+		p.awaitFlow() // an end doesn't get through either
 		_ = to.Close()
 		_ = from.Close()
 	}

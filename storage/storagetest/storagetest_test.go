@@ -5,8 +5,10 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/objecthost/objecthost/storage"
 	"github.com/objecthost/objecthost/storage/storagetest"
@@ -51,7 +53,7 @@ func TestPostgresSchemaIsDropped(t *testing.T) {
 	}
 }
 
-func TestProxyCutsAndRestores(t *testing.T) {
+func TestProxyCutsStallsAndRestores(t *testing.T) {
 	server, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -94,7 +96,25 @@ func TestProxyCutsAndRestores(t *testing.T) {
 		t.Error("a new connection got through while cut")
 	}
 	proxy.Restore()
-	if _, err := echo(); err != nil {
-		t.Errorf("after Restore: %v", err)
+	if c, err = echo(); err != nil {
+		t.Fatalf("after Restore: %v", err)
+	}
+	proxy.Stall()
+	if _, err := c.Write([]byte("y")); err != nil {
+		t.Fatalf("write while stalled: %v", err)
+	}
+	if err := c.SetReadDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, 1)
+	if _, err := c.Read(got); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("read while stalled: %v, want a timeout", err)
+	}
+	proxy.Restore()
+	if err := c.SetReadDeadline(time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(c, got); err != nil || got[0] != 'y' {
+		t.Errorf("after the stall came %q, %v", got, err)
 	}
 }
