@@ -69,7 +69,11 @@ func (d *dispatcher) deliver(j *job) item {
 		defer free()
 		out.Body = body
 	}
-	return d.settle(j, cfg, d.s.sender.Send(d.sendCtx, out), Input{})
+	// The request's time ends before the claim, also for a process that was
+	// stopped since the check above and would begin it only now.
+	ctx, cancel := context.WithDeadline(d.sendCtx, j.sendBy.Add(timeoutOf(out)))
+	defer cancel()
+	return d.settle(j, cfg, d.s.sender.Send(ctx, out), Input{})
 }
 
 // markAlone notes that a row is being sent alone, so that a crash now is its

@@ -897,3 +897,37 @@ func TestAFullDatabaseLosesNothing(t *testing.T) {
 		t.Errorf("the receiver got %d requests, want 3", n)
 	}
 }
+
+// sleepySealer takes its time with the first secret that it opens, as a process
+// does that is stopped meanwhile.
+type sleepySealer struct {
+	plainSealer
+	once  *sync.Once
+	sleep time.Duration
+}
+
+func (s sleepySealer) Open(sealed string, aad []byte) ([]byte, error) {
+	s.once.Do(func() { time.Sleep(s.sleep) })
+	return s.plainSealer.Open(sealed, aad)
+}
+
+// A process that is stopped between the look at a row's claim and the request
+// begins none once its time is over: it could come after the claim's end, when
+// another process has sent the row.
+func TestNoRequestBeginsAfterTheTimeOfItsClaim(t *testing.T) {
+	storagetest.EachDialect(t, func(t *testing.T, db *storage.DB) {
+		b := setup(t, db, func(cfg *messaging.Config) {
+			cfg.QueueWait = 100 * time.Millisecond
+			cfg.Sealer = sleepySealer{once: new(sync.Once), sleep: 1300 * time.Millisecond}
+		})
+		req := b.request("/in")
+		req.Timeout, req.Secret = time.Second, []byte("s3cret")
+		id := b.enqueue(t, req)[0].ID
+		if d := b.finished(t, id); d.Status != messaging.StatusSuccess {
+			t.Errorf("the delivery ended as %s, want success", d.Status)
+		}
+		if got := b.receiver.Requests(); len(got) != 1 || got[0].Header.Get("X-Objectstack-Attempt") != "2" {
+			t.Errorf("%d requests arrived, want the one of attempt 2", len(got))
+		}
+	})
+}
