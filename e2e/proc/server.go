@@ -21,7 +21,8 @@ import (
 
 // PostgresServer is a server of a test's own, which it may restart.
 type PostgresServer struct {
-	// Port is where it listens, on all addresses of the machine.
+	// Port is where it listens, on all addresses of the machine, also after a
+	// restart.
 	Port string
 
 	bin, data string
@@ -62,7 +63,7 @@ func StartPostgres(ctx context.Context, dir string, networks ...string) (*Postgr
 			return nil, err
 		}
 		_, s.Port, _ = net.SplitHostPort(addr)
-		if err = s.start(ctx); err == nil {
+		if err = s.Start(ctx); err == nil {
 			return s, nil
 		} else if ctx.Err() != nil || !strings.Contains(s.log.String(), "could not bind") {
 			return nil, err
@@ -109,9 +110,9 @@ func (s *PostgresServer) DSN(ip string) string {
 	return "postgres://postgres@" + net.JoinHostPort(ip, s.Port) + "/postgres?sslmode=disable"
 }
 
-// start runs the server and returns when it answers. Nothing is synced to the
+// Start runs the server, again after Stop, and returns when it answers. Nothing is synced to the
 // disk, which only a crash of the machine would miss.
-func (s *PostgresServer) start(ctx context.Context) error {
+func (s *PostgresServer) Start(ctx context.Context) error {
 	s.cmd = s.command(context.WithoutCancel(ctx), "postgres", "-D", s.data, "-p", s.Port, "-c", "listen_addresses=*",
 		"-c", "unix_socket_directories=", "-c", "max_connections=300", "-c", "fsync=off", "-c", "full_page_writes=off")
 	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
@@ -157,14 +158,6 @@ func (s *PostgresServer) Stop(how syscall.Signal) error {
 	}
 	<-s.exited
 	return nil
-}
-
-// Restart ends the server as Stop does, and starts it again.
-func (s *PostgresServer) Restart(ctx context.Context, how syscall.Signal) error {
-	if err := s.Stop(how); err != nil {
-		return err
-	}
-	return s.start(ctx)
 }
 
 // findPostgres returns the folder of the server's binaries.
