@@ -48,6 +48,9 @@ func (d *door) mayRead(ctx context.Context, w *data.Write, v *verdict) error {
 		if name != "" && s.Name != name || name == "" && !s.IsApp() {
 			continue
 		}
+		if !s.IsApp() && !(s.Allows(object.MethodGet) && s.Allows(object.MethodList)) {
+			return data.Refuse(data.CodePermissionDenied, ObjectName, fmt.Sprintf("Nobody may read the records of '%s'", s.Name))
+		}
 		if err := d.mayReadAll(ctx, s); err != nil {
 			return err
 		}

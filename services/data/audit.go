@@ -10,12 +10,12 @@ import (
 // audit writes what somebody did to records of the host's own objects, such as
 // webhooks, into the log that the authorizer keeps, in the write's transaction.
 // Values do not go there, only the names of the fields. What the host does by
-// itself is no administrative act, and the records of apps tell of their changes
-// by events.
+// itself is no administrative act, nor is a record of an app, or one that users
+// make by the way (system-data), such as a notification.
 func (e *Engine) audit(ctx context.Context, t *table, changes []*Change) error {
 	auditor, ok := e.authorizer.(identity.Auditor)
 	who := identity.From(ctx)
-	if !ok || t.schema.IsApp() || who.UserID == "" && who.KeyID == "" {
+	if !ok || t.schema.IsApp() || t.schema.ManagedBy == "system-data" || who.UserID == "" && who.KeyID == "" {
 		return nil
 	}
 	for _, change := range changes {

@@ -180,7 +180,8 @@ func TestVisibleEvents(t *testing.T) {
 			{Name: "name", Type: object.Text}, {Name: "body", Type: object.Text, Permission: "notes.read_body"},
 		}}
 		closed := object.Schema{Name: "vault", Permission: "vault.open", Fields: object.Fields{{Name: "name", Type: object.Text}}}
-		if err := e.Define(t.Context(), note, closed); err != nil {
+		private := object.Schema{Name: "mail", Enable: object.Enable{APIMethods: []string{"create"}}, Fields: object.Fields{{Name: "name", Type: object.Text}}}
+		if err := e.Define(t.Context(), note, closed, private); err != nil {
 			t.Fatal(err)
 		}
 		made := &event.Event{
@@ -205,6 +206,7 @@ func TestVisibleEvents(t *testing.T) {
 			"an unknown object":       {"all", "one", of(func(e *event.Event) { e.Object = "nope" }), ""},
 			"no record, all":          {"all", "one", of(func(e *event.Event) { e.Type = "note.printed" }), `{"body":"b"} {"id":"r","name":"n","body":"b"}`},
 			"no record, some":         {"some", "one", of(func(e *event.Event) { e.Type = "note.printed" }), ""},
+			"an object nobody reads":  {"all", "one", of(func(e *event.Event) { e.Object = "mail" }), ""},
 			"a closed object":         {"some", "one", of(func(e *event.Event) { e.Object = "vault" }), ""},
 			"a closed object, opened": {"all", "one", of(func(e *event.Event) { e.Object = "vault" }), `{"body":"b"} {"id":"r","name":"n","body":"b"}`},
 		} {

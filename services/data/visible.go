@@ -9,11 +9,12 @@ import (
 
 	"github.com/objecthost/objecthost/core/event"
 	"github.com/objecthost/objecthost/core/identity"
+	"github.com/objecthost/objecthost/core/object"
 )
 
 // Visible returns an event as the principal of ctx may see it: what it may read
-// and list, of its own organization, without the fields that are hidden from
-// it. It is nil for an event that the principal learns nothing of. An event
+// and list, of its own organization, of an object that is open to both, without
+// the fields that are hidden from it. It is nil for an event that the principal learns nothing of. An event
 // whose payload is no record is shown whole to those from whom no field of its
 // object is hidden, and to no one else.
 //
@@ -29,6 +30,9 @@ func (e *Engine) Visible(ctx context.Context, ev *event.Event) (*event.Event, er
 	who := identity.From(ctx)
 	if !who.Everywhere && (ev.OrganizationID != who.OrganizationID || !t.org && who.OrganizationID != "") {
 		// The credentials are looked at all the same: they may have ended.
+		return nil, onlyUnauthenticated(e.allow(ctx, identity.OperationRead, ev.Object))
+	}
+	if !who.System && !(t.schema.Allows(object.MethodGet) && t.schema.Allows(object.MethodList)) {
 		return nil, onlyUnauthenticated(e.allow(ctx, identity.OperationRead, ev.Object))
 	}
 	for _, op := range []identity.Operation{identity.OperationRead, identity.OperationList} {
