@@ -323,7 +323,7 @@ func TestOrganizationsLearnNothingOfEachOther(t *testing.T) {
 		h.ok(t, h.root, "POST", "/api/v1/auth/admin/create-user", `{"email":"ann@default.example","password":"correct horse"}`)
 		a, b := h.administrator(t, "acme"), h.administrator(t, "umbra")
 		owned := map[string]world{a: h.settle(t, a, "same"), b: h.settle(t, b, "same"), h.root: h.settle(t, h.root, "same")}
-		pairs := [][2]string{{a, b}, {b, a}, {h.root, a}, {a, h.root}}
+		pairs := [][2]string{{a, b}, {h.key(t, b, "admin"), a}, {h.root, a}, {a, h.root}}
 		for _, pair := range pairs {
 			h.foreign(t, pair[0], owned[pair[1]])
 		}
@@ -537,7 +537,7 @@ func TestWebhooksSendNothingThatTheirWriterMayNotRead(t *testing.T) {
 			"all of it": {full, `"account"`, 201}, "all objects": {full, `null`, 201},
 			"without a field": {less, `"account"`, 403}, "all objects, without a field": {less, `null`, 403},
 			"not the object": {blind, `"account"`, 403}, "not all objects": {blind, `null`, 403},
-			"another object": {less, `"sys_http_delivery"`, 403},
+			"another object": {less, `"sys_http_delivery"`, 403}, "what nobody reads": {h.root, `"sys_notification"`, 403},
 		} {
 			if a := create(test.credential, test.object); a.Status != test.want {
 				t.Errorf("%s: %v, want %d", name, a, test.want)
