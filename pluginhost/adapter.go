@@ -45,7 +45,7 @@ type adapter struct {
 	denials *denials
 	wiring  *wiring
 	sup     *supervisor
-	meter   meter
+	meter   *meter
 	off     atomic.Bool
 	version atomic.Pointer[string] // of the generation that was started last
 	config  json.RawMessage        // from the host's settings, nil when they have none
@@ -69,6 +69,7 @@ func newAdapter(m *Manager, b *bundle.Bundle, e bundle.Entry) *adapter {
 	a.bundle.Store(b)
 	a.entry.Store(&e)
 	a.off.Store(!e.Enabled)
+	a.meter = &meter{plugin: a.name, metrics: m.metrics, tracer: m.cfg.Tracer.Tracer(instrumentation)}
 	a.life, a.end = context.WithCancel(context.Background())
 	a.wiring = newWiring(m.board, a.name, a.id)
 	a.wiring.target, a.wiring.disabled = a.target, a.off.Load

@@ -11,6 +11,9 @@ import (
 	"syscall"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+
 	"github.com/objecthost/objecthost/core"
 	"github.com/objecthost/objecthost/pluginhost/bundle"
 	"github.com/objecthost/objecthost/pluginhost/process"
@@ -44,6 +47,9 @@ type Config struct {
 	// own in, "none" for no groups. Default the group of the host, when that
 	// lets it make some.
 	Cgroup string
+	// Tracer makes the host's spans: of calls to plugins and of calls by them,
+	// which are one trace. Nil makes none.
+	Tracer trace.TracerProvider
 	// Restart tells when a plugin that failed is started again.
 	Restart RestartPolicy
 	// StartTimeout bounds a start up to the plugin's Start. Default 15 s.
@@ -76,6 +82,9 @@ func (c Config) withDefaults() Config {
 		if *d.field == 0 {
 			*d.field = d.value
 		}
+	}
+	if c.Tracer == nil {
+		c.Tracer = noop.NewTracerProvider()
 	}
 	c.Restart = c.Restart.withDefaults()
 	return c

@@ -12,6 +12,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/objecthost/objecthost/core/event"
 	"github.com/objecthost/objecthost/core/identity"
 	"github.com/objecthost/objecthost/pluginsdk"
@@ -111,7 +114,9 @@ type remoteSession struct {
 
 func (r remote) handle(ctx context.Context, handler string) (session, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	ctx, end := r.instance.call(ctx, false)
+	ctx, span := r.meter.span(ctx, pluginv1.Plugin_HandleEvents_FullMethodName, trace.SpanKindClient)
+	ctx, endCall := r.instance.call(ctx, false)
+	end := func() { endCall(); span.End() }
 	stream, err := r.plugin.HandleEvents(ctx)
 	if err != nil {
 		err = r.callError(ctx, err)
@@ -128,6 +133,13 @@ type errSession struct{ error }
 func (e errSession) Unwrap() error { return e.error }
 
 func (s *remoteSession) hand(events [][]byte, timeout time.Duration) error {
+	began := time.Now()
+	err := s.handOver(events, timeout)
+	s.instance.meter.observe("HandleEvents", began, err)
+	return err
+}
+
+func (s *remoteSession) handOver(events [][]byte, timeout time.Duration) error {
 	s.number++
 	var late atomic.Bool
 	timer := time.AfterFunc(timeout, func() { late.Store(true); s.cancel() })
@@ -160,8 +172,12 @@ func (s *remoteSession) close() {
 // credentials are headers that no plugin gets to see.
 var credentials = []string{"Authorization", "Cookie", "Proxy-Authorization", "X-Api-Key"}
 
-func (r remote) serve(w http.ResponseWriter, request *http.Request, pattern, target string) error {
-	ctx, cancel := context.WithCancel(request.Context())
+func (r remote) serve(w http.ResponseWriter, request *http.Request, pattern, target string) (err error) {
+	began := time.Now()
+	ctx := propagation.TraceContext{}.Extract(request.Context(), propagation.HeaderCarrier(request.Header))
+	ctx, span := r.meter.span(ctx, pluginv1.Plugin_ServeHTTP_FullMethodName, trace.SpanKindClient)
+	defer func() { pluginsdk.EndSpan(span, err); r.meter.observe("ServeHTTP", began, err) }()
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ctx, end := r.instance.call(ctx, false)
 	defer end()

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"go.opentelemetry.io/otel/trace/noop"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
@@ -64,7 +65,8 @@ func stuckRemote(t *testing.T) (remote, stuck, *grpc.ClientConn) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	return remote{&instance{name: "stuck", plugin: pluginv1.NewPluginClient(conn), host: &hostServer{calls: map[string]bool{}}}}, s, conn
+	meter := &meter{plugin: "stuck", metrics: newMetrics(nil), tracer: noop.NewTracerProvider().Tracer("")}
+	return remote{&instance{name: "stuck", meter: meter, plugin: pluginv1.NewPluginClient(conn), host: &hostServer{calls: map[string]bool{}}}}, s, conn
 }
 
 // remoteCalls are all ways of calling a plugin.

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -23,18 +24,19 @@ type hostServer struct {
 	pluginv1.UnimplementedHostServer
 	address, token string
 	api            pluginsdk.Host
+	meter          *meter
 	server         *grpc.Server
 
 	mu    sync.Mutex
 	calls map[string]bool // calls to the plugin that are under way: whether a transaction is open
 }
 
-func serveHost(address string, api pluginsdk.Host) (*hostServer, error) {
+func serveHost(address string, api pluginsdk.Host, meter *meter) (*hostServer, error) {
 	listener, err := listen(address)
 	if err != nil {
 		return nil, err
 	}
-	h := &hostServer{address: address, token: newToken(), api: api, calls: map[string]bool{}}
+	h := &hostServer{address: address, token: newToken(), api: api, meter: meter, calls: map[string]bool{}}
 	h.server = grpc.NewServer(grpc.MaxRecvMsgSize(pluginsdk.MaxMessage), grpc.MaxSendMsgSize(pluginsdk.MaxMessage), grpc.UnaryInterceptor(h.admit))
 	pluginv1.RegisterHostServer(h.server, h)
 	go func() { _ = h.server.Serve(listener) }() // ends with close
@@ -83,7 +85,9 @@ func (h *hostServer) admit(ctx context.Context, req any, info *grpc.UnaryServerI
 		ctx, cancel = context.WithTimeout(ctx, 5*time.Minute)
 		defer cancel()
 	}
+	ctx, span := h.meter.span(pluginsdk.ExtractTrace(ctx), info.FullMethod, trace.SpanKindServer)
 	answer, err = next(ctx, req)
+	pluginsdk.EndSpan(span, err)
 	return answer, pluginsdk.ToStatus(err)
 }
 

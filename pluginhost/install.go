@@ -127,6 +127,7 @@ func (a *adapter) uninstall(ctx context.Context, purge bool) error {
 	}
 	a.gone = true
 	a.end()
+	a.manager.metrics.forget(a.name)
 	return bundle.Remove(a.manager.cfg.Dir, a.home, a.name)
 }
 

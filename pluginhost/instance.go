@@ -44,6 +44,7 @@ const maxSocket = 100
 type instance struct {
 	name    string
 	process *process.Process
+	meter   *meter
 	plugin  pluginv1.PluginClient
 	client  *plugin.Client
 	dir     string
@@ -81,7 +82,7 @@ func startInstance(ctx context.Context, spec instanceSpec) (_ *instance, err err
 	if err != nil {
 		return nil, err
 	}
-	i := &instance{name: m.Name, dir: dir, idle: make(chan struct{})}
+	i := &instance{name: m.Name, dir: dir, meter: spec.meter, idle: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			i.destroy()
@@ -96,10 +97,10 @@ func startInstance(ctx context.Context, spec instanceSpec) (_ *instance, err err
 		Name: m.Name, Path: path, Args: args, Dir: filepath.Join(dir, "files"), Env: spec.env, Limits: spec.limits, Cgroup: spec.group,
 		Line: func(line []byte, cut bool) { spec.line(i.process.PID(), line, cut) },
 	})
-	if i.host, err = serveHost(filepath.Join(dir, "host.sock"), spec.api); err != nil {
+	if i.host, err = serveHost(filepath.Join(dir, "host.sock"), spec.api, spec.meter); err != nil {
 		return nil, err
 	}
-	if err := i.connect(ctx, m, spec.meter); err != nil {
+	if err := i.connect(ctx, m); err != nil {
 		return nil, i.explain(err)
 	}
 	if err := i.boot(ctx, m, spec.config); err != nil {
@@ -109,7 +110,7 @@ func startInstance(ctx context.Context, spec instanceSpec) (_ *instance, err err
 }
 
 // connect starts the process and waits for its handshake, within ctx.
-func (i *instance) connect(ctx context.Context, m bundle.Manifest, meter *meter) error {
+func (i *instance) connect(ctx context.Context, m bundle.Manifest) error {
 	timeout := time.Minute
 	if deadline, ok := ctx.Deadline(); ok {
 		timeout = time.Until(deadline)
@@ -126,7 +127,7 @@ func (i *instance) connect(ctx context.Context, m bundle.Manifest, meter *meter)
 		},
 		GRPCDialOptions: []grpc.DialOption{
 			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(pluginsdk.MaxMessage), grpc.MaxCallSendMsgSize(pluginsdk.MaxMessage)),
-			grpc.WithUnaryInterceptor(meter.unary), grpc.WithStreamInterceptor(meter.stream),
+			grpc.WithUnaryInterceptor(i.meter.unary), grpc.WithStreamInterceptor(i.meter.stream),
 		},
 	})
 	type dispensed struct {

@@ -203,7 +203,7 @@ func (a *adapter) generate(ctx context.Context, b *bundle.Bundle, e bundle.Entry
 	i, err := startInstance(ctx, instanceSpec{
 		bundle: b, runDir: a.manager.cfg.RunDir, env: a.manager.cfg.environment(), limits: a.manager.cfg.Limits, group: a.manager.group,
 		line: func(pid int, line []byte, cut bool) { a.logs.line(pid, generation, line, cut) },
-		api:  &api{services: a.wiring.services, name: a.name, policy: next.policy}, config: config, meter: &a.meter,
+		api:  &api{services: a.wiring.services, name: a.name, policy: next.policy}, config: config, meter: a.meter,
 		checked: func() { step(StateVerified); step(StateStarting) },
 	})
 	if err != nil {

@@ -34,11 +34,12 @@ var ErrUnknownPlugin = errors.New("pluginhost: there is no such plugin")
 
 // Manager runs the plugins of a folder. It is safe for concurrent use.
 type Manager struct {
-	cfg   Config
-	db    *storage.DB
-	group *process.Cgroup // nil where there is none
-	board *board
-	host  core.Context // from Init on
+	cfg     Config
+	db      *storage.DB
+	group   *process.Cgroup // nil where there is none
+	board   *board
+	metrics *metrics
+	host    core.Context // from Init on
 	// quiet ends when the HTTP server begins to shut down.
 	quiet context.Context
 	hush  context.CancelFunc
@@ -82,6 +83,7 @@ func New(db *storage.DB, cfg Config) (*Manager, error) {
 		return nil, err
 	}
 	m := &Manager{cfg: cfg, db: db, group: group, board: newBoard(), defined: map[string][]string{}}
+	m.metrics = newMetrics(m)
 	m.quiet, m.hush = context.WithCancel(context.Background())
 	for _, b := range bundles {
 		entry, locked := lock[b.Manifest.Name]

@@ -30,7 +30,9 @@
 // [Records.Transaction] takes a list of steps.
 //
 // Pass the context of a call on to the host's API: it carries the deadline and
-// tells the host which call the work belongs to.
+// the trace, and tells the host which call the work belongs to. Spans of the
+// plugin's own are recorded by the tracer provider that it sets for its process
+// with otel.SetTracerProvider; without one the trace runs through it unseen.
 //
 // In a process of its own, what is written to standard output is discarded, and
 // the log goes to standard error through [core.Context].Log or the default

@@ -21,7 +21,7 @@ func dialHost(address, token string) (*remoteHost, func() error, error) {
 				pairs = append(pairs, MetadataCall, id)
 			}
 		}
-		return FromStatus(invoke(metadata.AppendToOutgoingContext(ctx, pairs...), method, req, reply, cc, opts...))
+		return FromStatus(invoke(InjectTrace(metadata.AppendToOutgoingContext(ctx, pairs...)), method, req, reply, cc, opts...))
 	}
 	conn, err := grpc.NewClient("unix://"+address,
 		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithUnaryInterceptor(authorize),

@@ -55,10 +55,11 @@ func Serve(p core.Plugin) {
 		go endWithHost(guest, os.Stdin)
 	}
 	os.Stdout = stdout
+	served := &server{guest: guest, log: log}
 	plugin.Serve(&plugin.ServeConfig{
 		HandshakeConfig:  plugin.HandshakeConfig{MagicCookieKey: CookieKey, MagicCookieValue: CookieValue, ProtocolVersion: ProtocolVersion},
-		VersionedPlugins: map[int]plugin.PluginSet{ProtocolVersion: {"plugin": &grpcPlugin{server: &server{guest: guest, log: log}}}},
-		GRPCServer:       newServer,
+		VersionedPlugins: map[int]plugin.PluginSet{ProtocolVersion: {"plugin": &grpcPlugin{server: served}}},
+		GRPCServer:       served.newServer,
 		Logger:           hclog.NewNullLogger(),
 	})
 	os.Exit(0)
@@ -99,17 +100,20 @@ func (p *grpcPlugin) GRPCClient(context.Context, *plugin.GRPCBroker, *grpc.Clien
 	return nil, fmt.Errorf("pluginsdk: a plugin is no host")
 }
 
-// newServer bounds messages, turns panics into errors and errors into statuses.
-func newServer(opts []grpc.ServerOption) *grpc.Server {
-	unary := func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (answer any, err error) {
-		defer func() { err = ToStatus(err) }()
+// newServer bounds messages, goes on with traces, turns panics into errors and
+// errors into statuses.
+func (s *server) newServer(opts []grpc.ServerOption) *grpc.Server {
+	unary := func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (answer any, err error) {
+		ctx, span := s.span(ctx, info.FullMethod)
+		defer func() { EndSpan(span, err); err = ToStatus(err) }()
 		defer recovered(&err)
 		return next(ctx, req)
 	}
-	stream := func(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) (err error) {
-		defer func() { err = ToStatus(err) }()
+	stream := func(srv any, raw grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) (err error) {
+		ctx, span := s.span(raw.Context(), info.FullMethod)
+		defer func() { EndSpan(span, err); err = ToStatus(err) }()
 		defer recovered(&err)
-		return next(srv, s)
+		return next(srv, tracedStream{raw, ctx})
 	}
 	return grpc.NewServer(append(opts, grpc.MaxRecvMsgSize(MaxMessage), grpc.MaxSendMsgSize(MaxMessage),
 		grpc.UnaryInterceptor(unary), grpc.StreamInterceptor(stream))...)

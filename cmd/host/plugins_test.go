@@ -57,6 +57,13 @@ func TestServePlugins(t *testing.T) {
 	if status, body := do("GET", "/api/v1/plugins/crm/accounts/count", ""); status != 200 || body != `{"success":true,"data":1}` {
 		t.Errorf("count = %d %s", status, body)
 	}
+	if status, body := do("GET", "/metrics", ""); status != 200 || !strings.Contains(body, `objecthost_plugin_state{plugin="crm",state="ready"} 1`) ||
+		!strings.Contains(body, `objecthost_plugin_call_seconds_count{method="BeforeWrite",outcome="ok",plugin="crm"} 2`) {
+		t.Errorf("metrics = %d %s", status, body)
+	}
+	if answer, err := http.Get(url + "/metrics"); err != nil || answer.StatusCode != 401 {
+		t.Errorf("metrics for nobody = %v, %v", answer, err)
+	}
 	status, body := do("GET", "/api/v1/system/plugins/crm", "")
 	var shown struct {
 		Data struct {

@@ -16,6 +16,7 @@ import (
 	"github.com/objecthost/objecthost/cmd/host/internal/definitions"
 	"github.com/objecthost/objecthost/cmd/host/internal/pluginconfig"
 	"github.com/objecthost/objecthost/cmd/host/internal/settings"
+	"github.com/objecthost/objecthost/cmd/host/internal/telemetry"
 	"github.com/objecthost/objecthost/core"
 	"github.com/objecthost/objecthost/core/identity"
 	"github.com/objecthost/objecthost/pluginhost"
@@ -47,7 +48,7 @@ var hostSet = wire.NewSet(
 	restConfig, rest.NewPlugin,
 	webhookConfig, webhooks.NewPlugin,
 	automationConfig, automation.NewPlugin,
-	pluginManager,
+	newTelemetry, pluginManager,
 	newKernel, wire.Struct(new(host), "*"),
 )
 
@@ -206,19 +207,30 @@ func automationConfig(cfg settings.Settings, db *storage.DB, keys *seal.Keyring)
 
 // pluginManager finds the plugins that run in processes of their own; nil when
 // the settings name no folder.
-func pluginManager(cfg settings.Settings, db *storage.DB) (*pluginhost.Manager, error) {
+func pluginManager(cfg settings.Settings, db *storage.DB, tel *telemetry.Telemetry) (*pluginhost.Manager, error) {
 	if cfg.PluginDir == "" {
 		return nil, nil
 	}
 	// A plugin gets half of the grace time, so that the host's own work has
 	// some left.
-	return pluginhost.New(db, pluginhost.Config{Dir: cfg.PluginDir, RunDir: cfg.PluginRun, Dev: cfg.PluginsDev, StopGrace: cfg.Grace / 2, Validator: &pluginconfig.Validator{}})
+	manager, err := pluginhost.New(db, pluginhost.Config{
+		Dir: cfg.PluginDir, RunDir: cfg.PluginRun, Cgroup: cfg.PluginCgroup, Dev: cfg.PluginsDev, StopGrace: cfg.Grace / 2,
+		Validator: &pluginconfig.Validator{}, Tracer: tel.Tracer,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return manager, tel.Register(manager.Metrics())
+}
+
+func newTelemetry(ctx context.Context, cfg settings.Settings, out console, log *slog.Logger) (*telemetry.Telemetry, func(), error) {
+	return telemetry.New(ctx, telemetry.Config{Traces: cfg.Traces, Endpoint: cfg.TracesEndpoint, Version: version, Out: out.stderr, Log: log})
 }
 
 // newKernel puts the plugins into a kernel, which orders them itself.
 func newKernel(cfg settings.Settings, log *slog.Logger, events *realtime.Plugin, outbox *messaging.Plugin, access *auth.Plugin,
 	engine *data.Plugin, server *rest.Plugin, hooks *webhooks.Plugin, flows *automation.Plugin,
-	manager *pluginhost.Manager,
+	manager *pluginhost.Manager, tel *telemetry.Telemetry,
 ) (*core.Kernel, error) {
 	kernel := core.New(core.Config{
 		Logger: log, PluginConfig: cfg.Plugins, Validator: &pluginconfig.Validator{File: cfg.File},
@@ -226,7 +238,7 @@ func newKernel(cfg settings.Settings, log *slog.Logger, events *realtime.Plugin,
 		// announces the stop as well as in Stop.
 		StopTimeout: cfg.Grace, HookTimeout: max(cfg.Grace, hookTimeout),
 	})
-	if err := kernel.Use(events, outbox, access, engine, server, hooks, flows); err != nil {
+	if err := kernel.Use(events, outbox, access, engine, server, hooks, flows, tel.Plugin()); err != nil {
 		return nil, err
 	}
 	if manager != nil {

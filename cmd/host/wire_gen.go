@@ -74,6 +74,7 @@ func newHost(ctx context.Context, cfg settings.Settings, out console) (*host, fu
 	sqlstoreStore := sqlstore2.New(db)
 	config3, err := authConfig(cfg, logger, out)
 	if err != nil {
+		cleanup2()
 		cleanup()
 		return nil, nil, err
 	}
@@ -109,14 +110,22 @@ func newHost(ctx context.Context, cfg settings.Settings, out console) (*host, fu
 	}
 	config6 := automationConfig(cfg, db, keyring)
 	automationPlugin := automation.NewPlugin(db, config6)
-	manager, err := pluginManager(cfg, db)
+	telemetry, cleanup3, err := newTelemetry(ctx, cfg, out, logger)
 	if err != nil {
 		cleanup2()
 		cleanup()
 		return nil, nil, err
 	}
-	kernel, err := newKernel(cfg, logger, plugin, messagingPlugin, plugin2, plugin3, restPlugin, webhooksPlugin, automationPlugin, manager)
+	manager, err := pluginManager(cfg, db, telemetry)
 	if err != nil {
+		cleanup3()
+		cleanup2()
+		cleanup()
+		return nil, nil, err
+	}
+	kernel, err := newKernel(cfg, logger, plugin, messagingPlugin, plugin2, plugin3, restPlugin, webhooksPlugin, automationPlugin, manager, telemetry)
+	if err != nil {
+		cleanup3()
 		cleanup2()
 		cleanup()
 		return nil, nil, err
@@ -126,6 +135,7 @@ func newHost(ctx context.Context, cfg settings.Settings, out console) (*host, fu
 		server: restPlugin,
 	}
 	return mainHost, func() {
+		cleanup3()
 		cleanup2()
 		cleanup()
 	}, nil

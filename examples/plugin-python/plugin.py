@@ -20,6 +20,7 @@ import grpc
 import plugin_pb2 as pb
 
 SERVICE = "objecthost.plugin.v1."
+PASSED_ON = ("objecthost-call", "traceparent", "tracestate")
 
 # What the plugin adds to the host, as the manifest of its bundle has it.
 DESCRIPTION = {
@@ -71,8 +72,8 @@ class Host:
 
     def call(self, method, request, answer, context=None):
         metadata = [("objecthost-token", self.token)]
-        if context is not None:  # tells the host which call the work belongs to
-            metadata += [(k, v) for k, v in context.invocation_metadata() if k == "objecthost-call"]
+        if context is not None:  # tells the host which call and trace the work belongs to
+            metadata += [(k, v) for k, v in context.invocation_metadata() if k in PASSED_ON]
         stub = self.channel.unary_unary(
             "/" + SERVICE + "Host/" + method,
             request_serializer=lambda message: message.SerializeToString(),

@@ -50,6 +50,11 @@ type Settings struct {
 	// PluginDir is the folder of plugins that run in processes of their own, ""
 	// for none, and PluginRun where their processes have their sockets.
 	PluginDir, PluginRun string
+	// PluginCgroup is the folder of a control group for plugins, "none" for no
+	// groups.
+	PluginCgroup string
+	// Traces is where traces go: none, stderr or otlp to TracesEndpoint.
+	Traces, TracesEndpoint string
 	// PluginsDev runs plugins that are not signed or not in the lock file.
 	PluginsDev bool
 	// EgressAllow lists the CIDR ranges and host names that outbound requests
@@ -152,6 +157,8 @@ func All() []Setting {
 			set: func(s *Settings, v []string) error { s.PluginDir = v[0]; return checkFolder(v[0]) }},
 		{Name: "plugins-run", Kind: Text, Usage: "folder with a short path for the sockets of plugins (default .run in the folder of plugins)",
 			set: func(s *Settings, v []string) error { s.PluginRun = v[0]; return nil }},
+		{Name: "plugins-cgroup", Kind: Text, Usage: "folder of a control group in which plugins get groups of their own, or none (default the host's own group, where that is possible)",
+			set: func(s *Settings, v []string) error { s.PluginCgroup = v[0]; return nil }},
 		{Name: "plugins-dev", Default: "false", Kind: Switch, Usage: "run plugins that are not signed or not installed, and grant what they request",
 			set: func(s *Settings, v []string) (err error) { s.PluginsDev, err = parseSwitch(v[0]); return err }},
 		{Name: "egress-allow", Kind: List, Usage: "CIDR range or host name that webhooks may call although it is internal; repeatable",
@@ -170,6 +177,13 @@ func All() []Setting {
 			set: func(s *Settings, v []string) error { s.OIDCName = v[0]; return nil }},
 		{Name: "oidc-create-users", Default: "false", Kind: Switch, Usage: "make a member of everybody whom the OpenID Connect provider knows",
 			set: func(s *Settings, v []string) (err error) { s.OIDCCreateUsers, err = parseSwitch(v[0]); return err }},
+		{Name: "traces", Default: "none", Kind: Text, Usage: "where traces of calls to and by plugins go: none, stderr or otlp",
+			set: func(s *Settings, v []string) error {
+				s.Traces = v[0]
+				return oneOf(v[0], "none", "stderr", "otlp")
+			}},
+		{Name: "traces-endpoint", Kind: Text, Usage: "URL that traces are posted to by OTLP over HTTP (default that of OTEL_EXPORTER_OTLP_ENDPOINT, or http://localhost:4318/v1/traces)",
+			set: func(s *Settings, v []string) error { s.TracesEndpoint = v[0]; return checkURL(v[0]) }},
 		{Name: "log-level", Default: "info", Kind: Text, Usage: "debug, info, warn or error",
 			set: func(s *Settings, v []string) (err error) { s.LogLevel, err = parseLevel(v[0]); return err }},
 		{Name: "log-format", Default: "text", Kind: Text, Usage: "text or json",
@@ -246,6 +260,14 @@ func checkListenDSN(text string) error {
 }
 
 var schemeForm = regexp.MustCompile(`^[a-z][a-z0-9+.-]*$`)
+
+func checkURL(text string) error {
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return errors.New("must be a URL such as http://localhost:4318/v1/traces")
+	}
+	return nil
+}
 
 func checkAddress(addr string) error {
 	_, port, err := net.SplitHostPort(addr)
