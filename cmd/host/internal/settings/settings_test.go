@@ -46,7 +46,7 @@ func TestLoadOrder(t *testing.T) {
 	got.File, got.Plugins = nil, nil
 	want := settings.Settings{
 		DB: "sqlite:/tmp/x/app.db?a=b", Listen: "127.0.0.1:3", EgressAllow: []string{"10.0.0.0/8", "a.example"}, HTTPSOnly: true, Fanout: "auto",
-		LogLevel: slog.LevelDebug, LogFormat: "text", Grace: 6 * time.Second, MaxInFlight: 7, PollInterval: 250 * time.Millisecond,
+		LogLevel: slog.LevelDebug, LogFormat: "text", Traces: "none", Grace: 6 * time.Second, MaxInFlight: 7, PollInterval: 250 * time.Millisecond,
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -60,7 +60,7 @@ func TestLoadDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := settings.Settings{
-		DB: "sqlite:./data/host.db", Listen: "127.0.0.1:8080", LogLevel: slog.LevelInfo, LogFormat: "text", Fanout: "auto",
+		DB: "sqlite:./data/host.db", Listen: "127.0.0.1:8080", LogLevel: slog.LevelInfo, LogFormat: "text", Traces: "none", Fanout: "auto",
 		Grace: 20 * time.Second,
 	}
 	if !reflect.DeepEqual(got, want) {
