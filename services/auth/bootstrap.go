@@ -93,6 +93,12 @@ func (s *Service) Bootstrap(ctx context.Context, token string, in NewUser, from 
 	if err := s.attemptFrom(ctx, from.IP); err != nil {
 		return SignedIn{}, err
 	}
+	// A password is hashed only where the token may still be good.
+	if users, err := s.HasUsers(ctx); err != nil {
+		return SignedIn{}, err
+	} else if users {
+		return SignedIn{}, ErrSetupClosed
+	}
 	in.OrganizationID, in.Roles, in.EmailVerified = "", []string{RoleOwner}, true
 	if err := checkPassword(in.Password); err != nil {
 		return SignedIn{}, err

@@ -293,12 +293,16 @@ func (s *Service) noteIn(ctx context.Context, organizationID, action, id string,
 	return s.note(identity.With(ctx, caller), action, "member", id, detail)
 }
 
-// AddMember makes a user a member of the caller's organization. The caller must
-// hold [PermissionManageMembers], and [PermissionManageUsers], because it learns
-// that the user exists; others invite. Errors are [ErrUserNotFound],
+// AddMember makes a user a member of an organization. The caller must hold
+// [PermissionManageUsers], because it learns that the user exists (others
+// invite), and [PermissionManageOrganizations] for another organization than its
+// own. Errors are [ErrUserNotFound],
 // [ErrAlreadyMember], [ErrRoleNotFound] and *[ExceedsError].
 func (s *Service) AddMember(ctx context.Context, organizationID, userID string, roles []string) (driver.Member, error) {
 	if err := s.Has(ctx, PermissionManageUsers); err != nil {
+		return driver.Member{}, err
+	}
+	if err := s.mayReachInto(ctx, organizationID); err != nil {
 		return driver.Member{}, err
 	}
 	if len(roles) == 0 {

@@ -72,12 +72,16 @@ func checkLabel(field, text string, most int) error {
 	return nil
 }
 
-// CreateUser makes a user. The caller must hold [PermissionManageUsers]. Errors
+// CreateUser makes a user. The caller must hold [PermissionManageUsers], and
+// [PermissionManageOrganizations] for another organization than its own. Errors
 // are *[InvalidError], [ErrEmailTaken], [ErrRoleNotFound],
 // [ErrOrganizationNotFound], *[ExceedsError] for roles that allow more than the
 // caller may, and those of Has.
 func (s *Service) CreateUser(ctx context.Context, in NewUser) (driver.User, error) {
 	if err := s.Has(ctx, PermissionManageUsers); err != nil {
+		return driver.User{}, err
+	}
+	if err := s.mayReachInto(ctx, in.OrganizationID); err != nil {
 		return driver.User{}, err
 	}
 	hash, err := s.settleUser(ctx, &in)
@@ -187,7 +191,7 @@ func (s *Service) user(ctx context.Context, id string) (driver.User, error) {
 }
 
 // mayManage lets a manager of users only at users who may do no more than
-// itself in the default organization: else it could become them.
+// itself, in whatever organization: else it could become them.
 func (s *Service) mayManage(ctx context.Context, userID string) error {
 	if err := s.Has(ctx, PermissionManageUsers); err != nil {
 		return err
@@ -196,21 +200,37 @@ func (s *Service) mayManage(ctx context.Context, userID string) error {
 	if err != nil {
 		return err
 	}
-	member, err := s.dir.MemberOf(ctx, "", userID)
-	if errors.Is(err, driver.ErrNotFound) {
-		return nil
-	}
+	belongs, err := s.dir.OrganizationsOf(ctx, userID)
 	if err != nil {
-		return fmt.Errorf("auth: read membership: %w", err)
+		return fmt.Errorf("auth: read memberships: %w", err)
 	}
-	scopes, err := s.scopesOfRoles(ctx, "", member.Roles)
-	if err != nil {
-		return err
-	}
-	if scope := may.lacking(scopes); scope != "" {
-		return &ExceedsError{Scope: scope}
+	for _, o := range belongs {
+		id := internalOrganization(o.ID)
+		member, err := s.dir.MemberOf(ctx, id, userID)
+		if errors.Is(err, driver.ErrNotFound) {
+			continue // left in between
+		}
+		if err != nil {
+			return fmt.Errorf("auth: read membership: %w", err)
+		}
+		scopes, err := s.scopesOfRoles(ctx, id, member.Roles)
+		if err != nil {
+			return err
+		}
+		if scope := may.lacking(scopes); scope != "" {
+			return &ExceedsError{Scope: scope}
+		}
 	}
 	return nil
+}
+
+// mayReachInto asks for the permission to let people into an organization other
+// than the caller's own: whoever may do that can let themselves in.
+func (s *Service) mayReachInto(ctx context.Context, organizationID string) error {
+	if organizationID == identity.From(ctx).OrganizationID {
+		return nil
+	}
+	return s.Has(ctx, PermissionManageOrganizations)
 }
 
 // SetPassword gives a user another password and ends its sessions. The caller

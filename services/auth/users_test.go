@@ -505,6 +505,8 @@ func TestNobodyRisesByThemselves(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, manager := h.in(t, "manager@example.com")
+		acme := h.organization(t, "acme")
+		elsewhere := h.person(t, "elsewhere@example.com", acme, auth.RoleOwner)
 		boss := h.member(t, manager, "owner@example.com")
 		bossID := identity.From(owner).UserID
 		for name, err := range map[string]error{
@@ -516,11 +518,20 @@ func TestNobodyRisesByThemselves(t *testing.T) {
 			"invites an owner":      second(h.Invite(manager, "x@example.com", []string{"owner"})),
 			"makes an owner":        second(h.CreateUser(manager, auth.NewUser{Email: "x@example.com", Password: password, Roles: []string{"owner"}})),
 			"adds an owner":         second(h.AddMember(manager, "", victim, []string{"owner"})),
+			"a foreign owner":       h.SetPassword(manager, elsewhere, "a new password"),
 			"the owner's password":  h.SetPassword(manager, bossID, "a new password"),
 			"shuts the owner out":   second(h.SetDisabled(manager, bossID, true)),
 		} {
 			if !is[*auth.ExceedsError](err) || !is[*identity.DeniedError](err) {
 				t.Errorf("%s: %v", name, err)
+			}
+		}
+		for name, err := range map[string]error{
+			"a way in": second(h.CreateUser(manager, auth.NewUser{Email: "x@example.com", Password: password, OrganizationID: acme, Roles: []string{"viewer"}})),
+			"itself":   second(h.AddMember(manager, acme, identity.From(manager).UserID, []string{"viewer"})),
+		} {
+			if !is[*identity.DeniedError](err) {
+				t.Errorf("another organization, %s: %v", name, err)
 			}
 		}
 		for name, err := range map[string]error{
