@@ -2,9 +2,12 @@ package data
 
 import (
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/objecthost/objecthost/core/object"
 )
 
 // builder writes a statement for one dialect and collects its arguments in
@@ -95,7 +98,14 @@ func (b *builder) leaf(l *leaf) {
 		return
 	}
 	if !l.negate {
+		implied := l.implied()
+		if implied != "" {
+			b.text("(", implied, " AND ")
+		}
 		b.test(l, name)
+		if implied != "" {
+			b.text(")")
+		}
 		return
 	}
 	b.text("(", name, " IS NULL OR ")
@@ -105,6 +115,27 @@ func (b *builder) leaf(l *leaf) {
 	b.text("NOT (")
 	b.test(l, name)
 	b.text("))")
+}
+
+// implied is what else holds for the rows that an equality finds, "" for
+// nothing known.
+func (l *leaf) implied() string {
+	values := l.values
+	switch {
+	case l.test == testEq && l.other == nil:
+		values = []any{l.value}
+	case l.test != testIn:
+		return ""
+	}
+	condition := ""
+	for i, value := range values {
+		at := slices.IndexFunc(l.column.Options, func(o object.Option) bool { return o.Value == value })
+		if at < 0 || i > 0 && l.column.Options[at].Implies != condition {
+			return ""
+		}
+		condition = l.column.Options[at].Implies
+	}
+	return condition
 }
 
 // test writes the condition that is null or false for a null field.

@@ -3,6 +3,7 @@ package data_test
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -132,6 +133,33 @@ func TestExternalTable(t *testing.T) {
 		must(b.Update(b.as, "sys_mail", id, data.Record{"n": 2}, data.Match{}))(t)
 		if _, err := b.Update(b.as, "sys_mail", id, data.Record{"n": "1.5"}, data.Match{}); !data.IsCode(err, data.CodeValidationFailed) {
 			t.Errorf("a fraction in an integer column: %v", err)
+		}
+	})
+}
+
+// TestExternalValueImplies: a filter on a value repeats the condition that its
+// rows are said to meet, alone or with others of the same condition.
+func TestExternalValueImplies(t *testing.T) {
+	t.Parallel()
+	storagetest.EachDialect(t, func(t *testing.T, db *storage.DB) {
+		exec(t, db, "CREATE TABLE sys_job (id TEXT PRIMARY KEY, state TEXT, ended BIGINT, created_at BIGINT)")
+		b := setup(t, db, object.Schema{Name: "sys_job", External: true, Fields: object.Fields{{Name: "state", Type: object.Select, Options: []object.Option{
+			{Value: "new", Implies: "ended IS NULL"}, {Value: "busy", Implies: "ended IS NULL"}, {Value: "done", Implies: "ended = 1"}, {Value: "odd"},
+		}}}})
+		for _, row := range []string{"('a', 'new', NULL, 1)", "('b', 'new', 1, 1)", "('c', 'busy', NULL, 1)", "('d', 'done', 1, 1)", "('e', 'done', NULL, 1)", "('f', 'odd', 1, 1)"} {
+			exec(t, db, "INSERT INTO sys_job VALUES "+row)
+		}
+		for filter, want := range map[string]string{
+			`{"state":"new"}`: "a", `{"state":"done"}`: "d", `{"state":"odd"}`: "f", `{"state":{"$in":["new","busy"]}}`: "ac",
+			`{"state":{"$in":["new","done"]}}`: "abde", `{"state":{"$ne":"new"}}`: "cdef",
+		} {
+			f := must(data.ParseFilter(must(b.Object("sys_job"))(t), json.RawMessage(filter)))(t)
+			var got []string
+			for _, r := range must(b.Find(b.as, "sys_job", data.Query{Where: f}))(t).Records {
+				got = append(got, r["id"].(string))
+			}
+			slices.Sort(got)
+			equal(t, filter, strings.Join(got, ""), want)
 		}
 	})
 }

@@ -142,9 +142,13 @@ func organization() object.Field {
 
 func status() object.Field {
 	f := field("status", "Status", object.Select)
-	f.Index = true // one index per status that is looked for
+	f.Index = true // by what each implies
 	for _, s := range []Status{StatusPending, StatusInFlight, StatusSuccess, StatusFailed, StatusDead} {
-		f.Options = append(f.Options, object.Option{Label: string(s), Value: string(s)})
+		implies := "finished_at IS NULL"
+		if s.Terminal() {
+			implies = "ended_as = '" + string(s) + "'"
+		}
+		f.Options = append(f.Options, object.Option{Label: string(s), Value: string(s), Implies: implies})
 	}
 	return f
 }

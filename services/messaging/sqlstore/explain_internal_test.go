@@ -28,7 +28,7 @@ func TestCase_OPS_04_HotStatementsUseTheirIndexes(t *testing.T) {
 			"outlook": {outlook, nil, []string{"sys_http_delivery_due"}},
 			"claims":  {s.claimsSQL(db.Dialect() == storage.Postgres), []any{"node"}, []string{"sys_http_delivery_"}},
 			"dedup":   {s.sql(dedupQuery), []any{"test", "", "k1"}, []string{"sys_http_delivery_dedup"}},
-			"expire":  {s.expireSQL(false), []any{6, 6, 6, 500}, []string{"sys_http_delivery_"}},
+			"expire":  {s.expireSQL(false), []any{6, 6, 6, 6, 500}, []string{"sys_http_delivery_"}},
 			"sweep":   {s.sweepSQL(), []any{500}, []string{"sys_http_delivery_due"}},
 			"clean":   {s.cleanSQL(), []any{int64(1 << 50), int64(0), "", int64(1 << 50), 500}, []string{"sys_http_delivery_created"}},
 		}
@@ -68,7 +68,7 @@ func TestCase_OPS_04_HotStatementsUseTheirIndexes(t *testing.T) {
 				sql   string
 				args  []any
 				index []string
-			}{liteFinish, []any{1, nil, nil, 200, "", false, nil, false, "success", 1, 1, "w1", token}, []string{"sqlite_autoindex_sys_http_delivery_1"}}
+			}{liteFinish, []any{1, nil, nil, 200, "", false, nil, false, "success", "success", 1, 1, "w1", token}, []string{"sqlite_autoindex_sys_http_delivery_1"}}
 		}
 		for name, statement := range statements {
 			plan := explain(t, db, statement.sql, statement.args)

@@ -65,16 +65,17 @@ func newPostgres(s *Store) *postgres {
 }
 
 const pgInsert = `
+WITH clock AS MATERIALIZED (SELECT {now} AS now)
 INSERT INTO sys_http_delivery (id, source, ref_id, target_key, target_id, dedup_key, label, url, method, headers_json,
     signing_secret, timeout_ms, payload_json, partition_key, order_seq, order_key, block_on_retry, status, claimed_by,
-    claimed_at, claim_token, claim_expires_at, error, parked, notify_finished, expires_at, finished_at, event_id, run_id,
+    claimed_at, claim_token, claim_expires_at, error, parked, notify_finished, expires_at, finished_at, ended_as, event_id, run_id,
     step_id, organization_id, created_at, updated_at)
 SELECT r.id, r.source, NULLIF(r.ref_id, ''), r.target_key, r.target_id, r.dedup_key, NULLIF(r.label, ''), r.url, r.method,
     NULLIF(r.headers, ''), NULLIF(r.secret, ''), r.timeout_ms, r.payload, r.partition_key, r.order_seq, NULLIF(r.order_key, 0),
     r.block, CASE WHEN c.claimed THEN 'in_flight' WHEN r.status = 'in_flight' THEN 'pending' ELSE r.status END,
     CASE WHEN c.claimed THEN r.claimed_by END, CASE WHEN c.claimed THEN c.now END, CASE WHEN c.claimed THEN r.token END,
     CASE WHEN c.claimed THEN c.now + r.timeout_ms + $29::bigint END, NULLIF(r.error, ''), r.parked, r.notify,
-    c.now + NULLIF(r.expires_in, 0), CASE WHEN r.status = 'dead' THEN c.now END, NULLIF(r.event_id, ''), NULLIF(r.run_id, ''),
+    c.now + NULLIF(r.expires_in, 0), CASE WHEN r.status = 'dead' THEN c.now END, CASE WHEN r.status = 'dead' THEN r.status END, NULLIF(r.event_id, ''), NULLIF(r.run_id, ''),
     NULLIF(r.step_id, ''), NULLIF(r.organization_id, ''), c.now, c.now
 FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::text[], $7::text[], $8::text[], $9::text[],
     $10::text[], $11::text[], $12::bigint[], $13::text[], $14::bigint[], $15::bigint[], $16::bigint[], $17::bool[],
@@ -83,7 +84,7 @@ FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::te
     AS r(id, source, ref_id, target_key, target_id, dedup_key, label, url, method, headers, secret, timeout_ms, payload,
     partition_key, order_seq, order_key, block, status, claimed_by, token, error, parked, notify, expires_in, event_id, run_id,
     step_id, organization_id)
-CROSS JOIN LATERAL (SELECT {now} AS now, r.status = 'in_flight'
+CROSS JOIN clock CROSS JOIN LATERAL (SELECT clock.now, r.status = 'in_flight'
     AND NOT EXISTS (SELECT 1 FROM sys_http_delivery e WHERE r.order_key <> 0 AND e.order_key = r.order_key AND e.finished_at IS NULL
         AND (e.status = 'in_flight' OR COALESCE(e.next_retry_at, 0) = 0 OR r.block AND e.block_on_retry))
     AND EXISTS (SELECT 1 FROM sys_http_target h WHERE h.number = r.target_id AND h.state = 'active') AND {fenced} AS claimed) c
@@ -202,12 +203,12 @@ func (p *postgres) claimStatement(req driver.ClaimRequest) (query string, args [
 }
 
 const pgRecord = `
-WITH saved AS (
+WITH clock AS MATERIALIZED (SELECT {now} AS now), saved AS (
     UPDATE sys_http_delivery d SET status = o.status,
         attempts = CASE WHEN o.released THEN d.attempts ELSE o.attempts END,
         next_retry_at = CASE WHEN o.released THEN d.next_retry_at
-            WHEN o.status = 'pending' THEN LEAST({now} + o.retry_in, COALESCE(d.expires_at, 9223372036854775807)) END,
-        last_attempted_at = CASE WHEN o.ago >= 0 THEN {now} - o.ago ELSE d.last_attempted_at END,
+            WHEN o.status = 'pending' THEN LEAST(clock.now + o.retry_in, COALESCE(d.expires_at, 9223372036854775807)) END,
+        last_attempted_at = CASE WHEN o.ago >= 0 THEN clock.now - o.ago ELSE d.last_attempted_at END,
         signature = CASE WHEN o.signature <> '' THEN o.signature ELSE d.signature END,
         response_code = CASE WHEN o.released THEN d.response_code ELSE NULLIF(o.code, 0) END,
         response_body = CASE WHEN o.released THEN d.response_body WHEN o.code <> 0 THEN o.body END,
@@ -215,27 +216,28 @@ WITH saved AS (
         error = CASE WHEN o.released THEN d.error ELSE NULLIF(o.error, '') END,
         parked = CASE WHEN o.released THEN d.parked ELSE o.parked END,
         crash_count = CASE WHEN o.released THEN d.crash_count ELSE 0 END,
-        finished_at = CASE WHEN o.status <> 'pending' THEN {now} END,
-        sent_alone = FALSE, claimed_by = NULL, claimed_at = NULL, claim_token = NULL, claim_expires_at = NULL, updated_at = {now}
+        finished_at = CASE WHEN o.status <> 'pending' THEN clock.now END, ended_as = NULLIF(o.status, 'pending'),
+        sent_alone = FALSE, claimed_by = NULL, claimed_at = NULL, claim_token = NULL, claim_expires_at = NULL, updated_at = clock.now
     FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bool[], $7::bigint[], $8::text[],
         $9::bigint[], $10::text[], $11::bool[], $12::text[], $13::bool[])
         AS o(id, token, status, attempts, retry_in, released, ago, signature, code, body, truncated, error, parked)
+    CROSS JOIN clock
     WHERE d.id = o.id AND d.claim_token = o.token AND d.status = 'in_flight'
     RETURNING d.id
 ), tried AS (
     INSERT INTO sys_http_attempt (id, delivery_id, round, attempt, node, started_at, duration_us, dns_us, connect_us, tls_us,
         first_byte_us, remote_addr, request_headers, response_code, response_headers, response_body, response_truncated,
         location_host, error_class, error, organization_id, created_at, updated_at)
-    SELECT a.id, a.delivery_id, a.round, a.attempt, NULLIF(a.node, ''), {now} - a.ago, a.duration, a.dns, a.connect, a.tls,
+    SELECT a.id, a.delivery_id, a.round, a.attempt, NULLIF(a.node, ''), clock.now - a.ago, a.duration, a.dns, a.connect, a.tls,
         a.first_byte, NULLIF(a.remote, ''), NULLIF(a.request_headers, ''), NULLIF(a.code, 0), NULLIF(a.response_headers, ''),
         CASE WHEN a.code <> 0 THEN a.body END, a.truncated, NULLIF(a.location, ''), NULLIF(a.class, ''), NULLIF(a.error, ''),
-        NULLIF(a.organization_id, ''), {now}, {now}
+        NULLIF(a.organization_id, ''), clock.now, clock.now
     FROM unnest($14::text[], $15::text[], $16::bigint[], $17::bigint[], $18::text[], $19::bigint[], $20::bigint[], $21::bigint[],
         $22::bigint[], $23::bigint[], $24::bigint[], $25::text[], $26::text[], $27::bigint[], $28::text[], $29::text[],
         $30::bool[], $31::text[], $32::text[], $33::text[], $34::text[])
         AS a(id, delivery_id, round, attempt, node, ago, duration, dns, connect, tls, first_byte, remote, request_headers, code,
         response_headers, body, truncated, location, class, error, organization_id)
-    JOIN saved ON saved.id = a.delivery_id
+    CROSS JOIN clock JOIN saved ON saved.id = a.delivery_id
     ON CONFLICT (id) DO NOTHING
 )
 SELECT id FROM saved`

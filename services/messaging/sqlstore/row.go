@@ -72,13 +72,13 @@ func (s *Store) one(rows []*driver.Row, err error) (*driver.Row, error) {
 
 // Edit implements [driver.Store].
 func (s *Store) Edit(ctx context.Context, e driver.Edit) (row *driver.Row, applied bool, err error) {
-	set := `status = ?, error = ?, finished_at = {now}, next_retry_at = NULL, updated_at = {now}`
-	args := []any{string(e.Status), e.Error}
+	set := `status = ?, ended_as = ?, error = ?, finished_at = {now}, next_retry_at = NULL, updated_at = {now}`
+	args := []any{string(e.Status), string(e.Status), e.Error}
 	if e.Redeliver {
 		// Without an ordering key the row neither waits for others nor holds
 		// them back; with none of its old outcome it reads as waiting.
 		set = `status = 'pending', attempts = 0, round = round + 1, crash_count = 0, order_key = NULL, block_on_retry = FALSE,
-			next_retry_at = NULL, expires_at = NULL, finished_at = NULL, error = NULL, response_code = NULL,
+			next_retry_at = NULL, expires_at = NULL, finished_at = NULL, ended_as = NULL, error = NULL, response_code = NULL,
 			response_body = NULL, response_truncated = FALSE, parked = FALSE, updated_at = {now}`
 		args = nil
 	}

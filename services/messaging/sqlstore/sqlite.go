@@ -36,7 +36,7 @@ func (s *Store) uncancelled(ctx context.Context) (context.Context, storage.Queri
 const liteInsertColumns = `
 INSERT INTO sys_http_delivery (id, source, ref_id, target_key, target_id, dedup_key, label, url, method, headers_json,
     signing_secret, timeout_ms, payload_json, partition_key, order_seq, order_key, block_on_retry, error, parked,
-    notify_finished, expires_at, event_id, run_id, step_id, organization_id, created_at, updated_at, finished_at, status,
+    notify_finished, expires_at, event_id, run_id, step_id, organization_id, created_at, updated_at, finished_at, ended_as, status,
     claimed_by, claimed_at, claim_token, claim_expires_at)
 SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, `
 
@@ -45,11 +45,11 @@ ON CONFLICT (source, COALESCE(organization_id, ''), dedup_key) DO NOTHING
 RETURNING status`
 
 // liteInsert stores a row with the status that it has.
-const liteInsert = liteInsertColumns + `?, ?, NULL, NULL, NULL, NULL WHERE TRUE` + liteConflict
+const liteInsert = liteInsertColumns + `?, ?, ?, NULL, NULL, NULL, NULL WHERE TRUE` + liteConflict
 
 // liteInsertClaimed stores a row as claimed when no other goes before it, and
 // as pending otherwise.
-const liteInsertClaimed = liteInsertColumns + `NULL, CASE WHEN c.claimed THEN 'in_flight' ELSE 'pending' END,
+const liteInsertClaimed = liteInsertColumns + `NULL, NULL, CASE WHEN c.claimed THEN 'in_flight' ELSE 'pending' END,
     CASE WHEN c.claimed THEN ? END, CASE WHEN c.claimed THEN ? END, CASE WHEN c.claimed THEN ? END, CASE WHEN c.claimed THEN ? END
 FROM (SELECT EXISTS (SELECT 1 FROM sys_http_target h WHERE h.number = ? AND h.state = 'active')
     AND NOT EXISTS (SELECT 1 FROM sys_http_delivery e WHERE e.order_key = ? AND e.finished_at IS NULL
@@ -77,11 +77,11 @@ func (l *sqlite) insert(ctx context.Context, rows []*driver.Row, terms driver.Te
 			args = append(args, r.ClaimedBy, now, r.ClaimToken, now+r.TimeoutMillis+terms.Hold.Milliseconds(),
 				r.TargetID, number(r.OrderKey), r.BlockOnRetry)
 		} else {
-			var finished any
+			var finished, ended any
 			if r.Status.Terminal() {
-				finished = now
+				finished, ended = now, string(r.Status)
 			}
-			args = append(args, finished, string(r.Status))
+			args = append(args, finished, ended, string(r.Status))
 		}
 		var status string
 		err := w.QueryRowContext(ctx, query, args...).Scan(&status)
@@ -185,7 +185,7 @@ WHERE id = ? AND claim_token = ? AND status = 'in_flight'`
     signature = COALESCE(?, signature), response_code = ?, response_body = ?, response_truncated = ?, error = ?, parked = ?,
     crash_count = 0, `
 	liteRetry  = liteResult + `status = 'pending', next_retry_at = MIN(?, COALESCE(expires_at, 9223372036854775807)), ` + liteUnclaim
-	liteFinish = liteResult + `status = ?, next_retry_at = NULL, finished_at = ?, ` + liteUnclaim
+	liteFinish = liteResult + `status = ?, ended_as = ?, next_retry_at = NULL, finished_at = ?, ` + liteUnclaim
 )
 
 const liteAttempt = `
@@ -248,7 +248,7 @@ func (l *sqlite) outcome(o *driver.Outcome, now int64) (query string, args []any
 	if o.Status == driver.Pending {
 		return l.retrySQL, append(args, now+o.RetryIn.Milliseconds())
 	}
-	return l.finishSQL, append(args, string(o.Status), now)
+	return l.finishSQL, append(args, string(o.Status), string(o.Status), now)
 }
 
 // body is NULL without an answer; an empty one is empty.

@@ -254,7 +254,7 @@ func (s *Store) Outlook(ctx context.Context, view driver.View) (driver.Outlook, 
 // Expire implements [driver.Store].
 func (s *Store) Expire(ctx context.Context, all bool, deadAt, limit int) (requeued int, dead []*driver.Row, err error) {
 	err = s.db.InTx(ctx, func(ctx context.Context) error {
-		rows, err := s.scan(s.db.Write(ctx).QueryContext(ctx, s.expireSQL(all), deadAt, deadAt, deadAt, limit))
+		rows, err := s.scan(s.db.Write(ctx).QueryContext(ctx, s.expireSQL(all), deadAt, deadAt, deadAt, deadAt, limit))
 		if err != nil {
 			return err
 		}
@@ -279,7 +279,7 @@ func (s *Store) expireSQL(all bool) string {
 	return s.sql(`UPDATE sys_http_delivery SET
 		status = CASE WHEN ` + count + ` >= ? THEN 'dead' ELSE 'pending' END,
 		error = CASE WHEN ` + count + ` >= ? THEN 'the host ended abnormally ' || ` + count + ` || ' times while sending this delivery' ELSE error END,
-		finished_at = CASE WHEN ` + count + ` >= ? THEN {now} END,
+		finished_at = CASE WHEN ` + count + ` >= ? THEN {now} END, ended_as = CASE WHEN ` + count + ` >= ? THEN 'dead' END,
 		crash_count = ` + count + `, sent_alone = FALSE,
 		claimed_by = NULL, claimed_at = NULL, claim_token = NULL, claim_expires_at = NULL, updated_at = {now}
 	WHERE ` + s.picked(`SELECT id FROM sys_http_delivery WHERE finished_at IS NULL AND status = 'in_flight' AND `+ended+` ORDER BY claim_expires_at LIMIT ?`+s.lock()) + `
@@ -309,7 +309,7 @@ func (s *Store) Sweep(ctx context.Context, limit int) ([]*driver.Row, error) {
 }
 
 func (s *Store) sweepSQL() string {
-	return s.sql(`UPDATE sys_http_delivery SET status = 'failed', finished_at = {now}, updated_at = {now}, next_retry_at = NULL,
+	return s.sql(`UPDATE sys_http_delivery SET status = 'failed', ended_as = 'failed', finished_at = {now}, updated_at = {now}, next_retry_at = NULL,
 		error = COALESCE((SELECT reason FROM sys_http_target h WHERE h.number = target_id), 'the target no longer exists')
 	WHERE ` + s.picked(`SELECT d.id FROM sys_http_target h JOIN sys_http_delivery d ON d.target_id = h.number
 		WHERE d.finished_at IS NULL AND d.status = 'pending' AND h.state = 'gone' LIMIT ?`+strings.Replace(s.lock(), "UPDATE", "UPDATE OF d", 1)) + `

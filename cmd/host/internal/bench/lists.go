@@ -182,11 +182,11 @@ func (b *box) fillLists(ctx context.Context, n int) error {
 	status := "CASE WHEN g.n > " + open + " THEN 'pending' WHEN g.n % 1000 = 7 THEN 'dead' WHEN g.n % 1000 = 8 THEN 'failed' ELSE 'success' END"
 	created := "1700000000000 + g.n"
 	insert := `INSERT INTO sys_http_delivery (id, source, ref_id, target_key, target_id, dedup_key, label, url, method, timeout_ms, payload_json, partition_key,
-		order_seq, status, attempts, next_retry_at, finished_at, event_id, created_at, updated_at) ` + series + ` SELECT ` + id + `, 'webhook',
+		order_seq, status, attempts, next_retry_at, finished_at, ended_as, event_id, created_at, updated_at) ` + series + ` SELECT ` + id + `, 'webhook',
 		'w' || (g.n / 100 % 1000), 'w' || (g.n / 100 % 1000), 0, ` + text + `, 'data.record.created',
 		'http://127.0.0.1:9/hook', 'POST', 15000, '{}', g.n % 256, g.n, ` + status + `, 1,
 		CASE WHEN g.n > ` + open + ` THEN ` + farAway + ` END,
-		CASE WHEN g.n <= ` + open + ` THEN ` + created + ` END, 'e' || ` + text + `, ` + created + `, ` + created + ` FROM g`
+		CASE WHEN g.n <= ` + open + ` THEN ` + created + ` END, NULLIF(` + status + `, 'pending'), 'e' || ` + text + `, ` + created + `, ` + created + ` FROM g`
 	for at := 1; at <= n; at += fillChunk {
 		last := min(at+fillChunk-1, n)
 		if _, err := b.db.Write(ctx).ExecContext(ctx, b.db.sql(insert), at, last); err != nil {

@@ -64,6 +64,7 @@ CREATE TABLE sys_http_delivery (
     notify_finished BOOLEAN NOT NULL DEFAULT FALSE,
     expires_at BIGINT,
     finished_at BIGINT,
+    ended_as TEXT COLLATE "C",
     event_id TEXT COLLATE "C",
     run_id TEXT COLLATE "C",
     step_id TEXT COLLATE "C",

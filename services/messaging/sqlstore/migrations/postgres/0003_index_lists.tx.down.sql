@@ -1,2 +1,2 @@
-DROP INDEX sys_http_delivery_list_dead;
 DROP INDEX sys_http_delivery_list_failed;
+DROP INDEX sys_http_delivery_list_dead;

@@ -64,6 +64,7 @@ CREATE TABLE sys_http_delivery (
     notify_finished INTEGER NOT NULL DEFAULT 0,
     expires_at INTEGER,
     finished_at INTEGER,
+    ended_as TEXT,
     event_id TEXT,
     run_id TEXT,
     step_id TEXT,

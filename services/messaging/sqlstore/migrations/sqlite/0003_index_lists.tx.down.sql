@@ -1,4 +1,3 @@
-DROP INDEX sys_http_delivery_list_in_flight;
-DROP INDEX sys_http_delivery_list_pending;
-DROP INDEX sys_http_delivery_list_dead;
 DROP INDEX sys_http_delivery_list_failed;
+DROP INDEX sys_http_delivery_list_dead;
+DROP INDEX sys_http_delivery_list_live;

@@ -1,11 +1,9 @@
+-- The status itself is in no index: claims change it.
 CREATE INDEX sys_http_delivery_list_failed
-    ON sys_http_delivery (created_at, id, organization_id) WHERE status = 'failed';
+    ON sys_http_delivery (created_at, id, organization_id) WHERE ended_as = 'failed';
 
 CREATE INDEX sys_http_delivery_list_dead
-    ON sys_http_delivery (created_at, id, organization_id) WHERE status = 'dead';
+    ON sys_http_delivery (created_at, id, organization_id) WHERE ended_as = 'dead';
 
-CREATE INDEX sys_http_delivery_list_pending
-    ON sys_http_delivery (created_at, id, organization_id) WHERE status = 'pending';
-
-CREATE INDEX sys_http_delivery_list_in_flight
-    ON sys_http_delivery (created_at, id, organization_id) WHERE status = 'in_flight';
+CREATE INDEX sys_http_delivery_list_live
+    ON sys_http_delivery (created_at, id, organization_id) WHERE finished_at IS NULL;
