@@ -196,7 +196,7 @@ func dataPlugin(engine *data.Engine, cfg settings.Settings) (*data.Plugin, error
 }
 
 func restConfig(cfg settings.Settings, log *slog.Logger) rest.Config {
-	return rest.Config{Addr: cfg.Listen, Version: version, Logger: log, AllowedOrigins: cfg.AllowedOrigins}
+	return rest.Config{Addr: cfg.Listen, Version: version, Logger: log, AllowedOrigins: cfg.AllowedOrigins, Console: cfg.Console}
 }
 
 func webhookConfig(cfg settings.Settings) webhooks.Config { return webhooks.Config{Dir: cfg.Webhooks} }

@@ -73,7 +73,7 @@ func TestQueryParams(t *testing.T) {
 			{"search=b a", "Acme Big|1|false"},
 			{filter(`["and",["name","contains","M"],["annual_revenue",">=",20]]`) + "&sort=name&industry=retail", "M2|1|false"},
 			{filter(`{"annual_revenue":{"$gt":20}}`) + "&sort=name", "Acme Big M3|2|false"},
-			{"expand=owner_id", "INVALID_FIELD: Field 'owner_id' on object 'account' is not a reference that can be expanded"},
+			{"expand=owner_id&sort=name", "Acme Big M1 M2 M3 Zero|5|false"},
 			{"filter=" + url.QueryEscape("{bad"), "INVALID_FILTER: Query parameter 'filter' must be valid JSON. It was not applied, and an unapplied filter would have returned the unfiltered result set."},
 			{"select=nope", "INVALID_FIELD: Unknown field 'nope' on object 'account'. 'select' chooses which fields to return; dropping an unknown one silently answered a NARROWER projection with a WIDER one — a projection naming no known field fell all the way back to every field."},
 			{"sort=nope", "INVALID_SORT: Query parameter 'sort' sorts by 'nope', which is not a field on object 'account'. It was not applied, and an unapplied sort returns the rows in an arbitrary order — which 'top'/'limit' then slices into an arbitrary page."},

@@ -24,6 +24,9 @@ type Config struct {
 	// leaves pages of the server's own origin. * is refused: it would hand
 	// every page on the web the visitor's session.
 	AllowedOrigins []string
+	// Console is the folder of a web console (its index.html and assets), which
+	// is served under /_console/; empty for none.
+	Console string
 	// BodyLimit is the largest request body in bytes. Default 10 MiB.
 	BodyLimit int64
 	// ImportLimit is the largest body of a streamed import in bytes. Default

@@ -57,6 +57,7 @@ type Server struct {
 	events    Streamer // nil for none
 	streams   *streams
 	routes    []OwnedRoute // those of the boot, the server's own first
+	console   *console     // nil for none
 	names     func() []string
 	manifests func() []core.Manifest
 	state     func(id string) (status string, known bool)
@@ -108,8 +109,14 @@ func newServer(cfg Config, parts Parts, checks *readiness) (*Server, error) {
 	s := &Server{
 		cfg: cfg, auth: parts.Auth, data: parts.Data, events: parts.Events, streams: newStreams(), names: parts.Services, manifests: parts.Manifests, state: parts.PackageStatus, meta: newMetaTags(), checks: checks,
 	}
+	if cfg.Console != "" {
+		var err error
+		if s.console, err = openConsole(cfg.Console); err != nil {
+			return nil, err
+		}
+	}
 	s.routes = slices.Concat(s.discoveryRoutes(), s.healthRoutes(), s.metaRoutes(), s.dataRoutes(), s.transactionRoutes(),
-		s.transferRoutes(), s.packageRoutes(), s.notificationRoutes(), s.i18nRoutes(), s.openAPIRoutes(), s.streamRoutes(), parts.Routes)
+		s.transferRoutes(), s.packageRoutes(), s.notificationRoutes(), s.i18nRoutes(), s.openAPIRoutes(), s.consoleRoutes(), s.streamRoutes(), parts.Routes)
 	// Without its database a host lives on, and says that it is not ready.
 	checks.add("database", parts.Data.DB().Ping)
 	mux, err := s.newRouter(s.routes)

@@ -15,6 +15,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -47,6 +48,8 @@ type Settings struct {
 	Listen string
 	// Objects, Webhooks and Flows are folders with definitions, "" for none.
 	Objects, Webhooks, Flows string
+	// Console is the folder of a web console, "" for none.
+	Console string
 	// PluginDir is the folder of plugins that run in processes of their own, ""
 	// for none, and PluginRun where their processes have their sockets.
 	PluginDir, PluginRun string
@@ -151,6 +154,8 @@ func All() []Setting {
 			set: func(s *Settings, v []string) error { s.Objects = v[0]; return checkFolder(v[0]) }},
 		{Name: "webhooks", Kind: Text, Usage: "folder with webhook definitions (*.yaml)",
 			set: func(s *Settings, v []string) error { s.Webhooks = v[0]; return checkFolder(v[0]) }},
+		{Name: "console", Kind: Text, Usage: "folder of a web console (its index.html and assets), served under /_console/",
+			set: func(s *Settings, v []string) error { s.Console = v[0]; return checkConsole(v[0]) }},
 		{Name: "flows", Kind: Text, Usage: "folder with flow definitions (*.json, *.yaml)",
 			set: func(s *Settings, v []string) error { s.Flows = v[0]; return checkFolder(v[0]) }},
 		{Name: "plugins", Kind: Text, Usage: "folder of plugins that run in processes of their own; in the file the key plugins is their configuration",
@@ -289,6 +294,20 @@ func checkFolder(dir string) error {
 		return fmt.Errorf("the folder %q cannot be read: %w", dir, unwrapPath(err))
 	case !info.IsDir():
 		return fmt.Errorf("%q is not a folder", dir)
+	}
+	return nil
+}
+
+// checkConsole looks for the page of a console.
+func checkConsole(dir string) error {
+	if dir == "" {
+		return nil
+	}
+	if err := checkFolder(dir); err != nil {
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(dir, "index.html")); err != nil {
+		return fmt.Errorf("the folder %s holds no index.html", dir)
 	}
 	return nil
 }

@@ -99,6 +99,7 @@ func TestLoadRefusals(t *testing.T) {
 		{"port", "", "", map[string][]string{"listen": {":70000"}}, `--listen: the port of ":70000" must be 0 to 65535`},
 		{"empty port", "", "", map[string][]string{"listen": {"127.0.0.1:"}}, `--listen: the port of "127.0.0.1:" must be 0 to 65535`},
 		{"folder", "", "", map[string][]string{"objects": {"/nonexistent"}}, `--objects: the folder "/nonexistent" cannot be read: no such file or directory`},
+		{"no console", "", "", map[string][]string{"console": {os.TempDir() + "/."}}, "--console: the folder " + os.TempDir() + "/. holds no index.html"},
 		{"host name", "", "", map[string][]string{"egress-allow": {"ok.example", "http://x"}}, `--egress-allow: egress allow: entry "http://x": not a CIDR range`},
 		{"level", "", "", map[string][]string{"log-level": {"loud"}}, `--log-level: must be debug, info, warn or error, not "loud"`},
 		{"grace bounds", "", "", map[string][]string{"grace": {"11m"}}, "--grace: must be 1s to 10m, not 11m"},
