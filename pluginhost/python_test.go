@@ -47,7 +47,7 @@ func TestPython(t *testing.T) {
 		Executables: map[string]bundle.Executable{"any": {Path: "plugin.py"}},
 		Contributes: says.Contributes,
 		Capabilities: bundle.Capabilities{
-			Objects: map[string]string{"crm_account": "read", "crm_task": "write"}, Events: []string{"data.record.created"},
+			Objects: map[string]string{"crm_account": "read", "welcome_task": "write"}, Events: []string{"data.record.created"},
 			Hooks: []string{"crm_account"}, Provides: []string{"welcome.score"}, Nodes: []string{"welcome.*"}, Routes: true,
 		},
 	}, "plugin.py", "plugin_pb2.py"); err != nil {
@@ -55,7 +55,7 @@ func TestPython(t *testing.T) {
 	}
 	text := func(name string) object.Field { return object.Field{Name: name, Type: object.Text} }
 	h := hosttest.Start(t, hosttest.Config{Dir: dir, PluginHost: quick(), Objects: []object.Schema{
-		{Name: "crm_account", Fields: object.Fields{text("name")}}, {Name: "crm_task", Fields: object.Fields{text("subject")}},
+		{Name: "crm_account", Fields: object.Fields{text("name")}},
 	}})
 	if s := h.Status(t, "welcome"); s.State != pluginhost.StateReady {
 		t.Fatalf("status = %+v", s)
@@ -68,7 +68,7 @@ func TestPython(t *testing.T) {
 		t.Errorf("an empty name = %v", err)
 	}
 	eventually(t, "the task", func() bool {
-		task, err := h.Engine.Get(h.Context(), "crm_task", made.ID)
+		task, err := h.Engine.Get(h.Context(), "welcome_task", made.ID)
 		return err == nil && task["subject"] == "Welcome Ada"
 	})
 	if status, body := h.Do(t, "GET", "/api/v1/plugins/welcome/greeting/Bob", nil); status != 200 || body != `{"success": true, "data": "Hello Bob"}` {

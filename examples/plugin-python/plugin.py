@@ -27,6 +27,8 @@ DESCRIPTION = {
     "id": "com.example.welcome",
     "version": "1.0.0",
     "contributes": {
+        "namespace": "welcome",
+        "objects": [{"name": "welcome_task", "label": "Task", "fields": {"subject": {"type": "text", "label": "Subject"}}}],
         "routes": [{"method": "GET", "pattern": "/greeting/{name}", "summary": "Greet somebody"}],
         "events": [{"name": "welcome", "object": "crm_account", "types": ["data.record.created"], "batch": 50}],
         "before": [{"object": "crm_account", "operations": ["create", "update"], "deadlineMs": 2000, "onError": "fail_closed"}],
@@ -134,7 +136,7 @@ class Plugin:
                     # second time a conflict instead of a second task.
                     task = {"id": event["recordId"], "subject": "Welcome " + event["after"]["name"]}
                     try:
-                        self.host.create("crm_task", task, context)
+                        self.host.create("welcome_task", task, context)
                     except grpc.RpcError as error:
                         if "UNIQUE_VIOLATION" not in str(error.trailing_metadata()):
                             raise
