@@ -8,7 +8,6 @@ import (
 	"github.com/objecthost/objecthost/core/event"
 	"github.com/objecthost/objecthost/pluginhost"
 	"github.com/objecthost/objecthost/pluginhost/hosttest"
-	"github.com/objecthost/objecthost/pluginhost/sqlstore"
 	"github.com/objecthost/objecthost/services/data"
 )
 
@@ -87,51 +86,5 @@ func TestFailClosedHoldsWhileThePluginIsDown(t *testing.T) {
 	}
 	if _, err := h.Engine.Create(h.Context(), "fix_open", data.Record{"name": "x"}); err != nil {
 		t.Errorf("fail open = %v", err)
-	}
-}
-
-// BenchmarkEvents measures the way of an event from the log to the plugin.
-func BenchmarkEvents(b *testing.B) {
-	h := start(b, "", nil)
-	wantState(b, h, pluginhost.StateReady)
-	store := sqlstore.New(h.DB)
-	const batch = 500
-	run := 0
-	for b.Loop() {
-		run++
-		last := "last" + strconv.Itoa(run)
-		for i := range 10 {
-			events := make([]*event.Event, batch)
-			for j := range events {
-				events[j] = &event.Event{Type: event.RecordCreated, Object: "fix_account", RecordID: "r", After: json.RawMessage(`{"name":"counted"}`)}
-			}
-			if i == 9 {
-				events[batch-1].RecordID, events[batch-1].After = last, json.RawMessage(`{"name":"last"}`)
-			}
-			if err := h.Events.Append(h.Context(), events...); err != nil {
-				b.Fatal(err)
-			}
-		}
-		eventually(b, "the last event", func() bool {
-			value, _, err := store.Value(b.Context(), "fixture", "last")
-			return err == nil && string(value) == last
-		})
-	}
-	b.ReportMetric(float64(run*10*batch)/b.Elapsed().Seconds(), "events/s")
-}
-
-// BenchmarkBeforeHook measures writes with a hook in another process; compare
-// with writes of an object without one.
-func BenchmarkBeforeHook(b *testing.B) {
-	h := start(b, "", nil)
-	wantState(b, h, pluginhost.StateReady)
-	for _, object := range []string{"fix_note", "fix_account"} {
-		b.Run(object, func(b *testing.B) {
-			for b.Loop() {
-				if _, err := h.Engine.Create(h.Context(), object, data.Record{"name": "Ada"}); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
 	}
 }
