@@ -30,9 +30,9 @@ func noted(t testing.TB, h *hosttest.Host) string {
 	return e.RecordID
 }
 
-// TestEventsAcrossDisable: while a plugin is off nothing is handled, afterwards
+// TestCase_PLG_16_EventsAcrossDisable: while a plugin is off nothing is handled, afterwards
 // all of it, and once.
-func TestEventsAcrossDisable(t *testing.T) {
+func TestCase_PLG_16_EventsAcrossDisable(t *testing.T) {
 	h := start(t, "", nil)
 	wantState(t, h, pluginhost.StateReady)
 	for range 3 {

@@ -19,8 +19,8 @@ import (
 
 const helloPath = "/api/v1/plugins/fixture/hello/x"
 
-// TestHostileOutput: whatever a plugin prints, it starts and serves.
-func TestHostileOutput(t *testing.T) {
+// TestCase_PLG_04_HostileOutput: whatever a plugin prints, it starts and serves.
+func TestCase_PLG_04_HostileOutput(t *testing.T) {
 	for _, mode := range []string{"print", "bad-json", "flood", "long-line"} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
@@ -48,8 +48,8 @@ func TestHostileOutput(t *testing.T) {
 	}
 }
 
-// TestBadStart: the host starts, says what was wrong, and gives up in the end.
-func TestBadStart(t *testing.T) {
+// TestCase_PLG_03_BadStart: the host starts, says what was wrong, and gives up in the end.
+func TestCase_PLG_03_BadStart(t *testing.T) {
 	tests := map[string]string{
 		"die-noisily":   `cannot open the license file`,
 		"silent":        `no handshake`,
@@ -113,9 +113,9 @@ func TestHang(t *testing.T) {
 	}
 }
 
-// TestStopNeverHangs: disabling a plugin that is stopped, or whose Stop never
+// TestCase_PLG_14_StopNeverHangs: disabling a plugin that is stopped, or whose Stop never
 // returns, takes the grace time and no longer.
-func TestStopNeverHangs(t *testing.T) {
+func TestCase_PLG_14_StopNeverHangs(t *testing.T) {
 	for _, mode := range []string{"", "hang-stop"} {
 		t.Run("mode "+mode, func(t *testing.T) {
 			t.Parallel()
@@ -147,8 +147,8 @@ func TestStopNeverHangs(t *testing.T) {
 	}
 }
 
-// TestChildrenEndToo: what the plugin started is ended with it.
-func TestChildrenEndToo(t *testing.T) {
+// TestCase_PLG_02_ChildrenEndToo: what the plugin started is ended with it.
+func TestCase_PLG_02_ChildrenEndToo(t *testing.T) {
 	h := start(t, "child", nil)
 	s := wantState(t, h, pluginhost.StateReady)
 	child := childOf(t, s.PID)
@@ -291,9 +291,9 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// TestRounds: enabling and disabling plugins 500 times leaves nothing behind:
+// TestCase_PLG_15_Rounds: enabling and disabling plugins 500 times leaves nothing behind:
 // no goroutine, file, socket or process.
-func TestRounds(t *testing.T) {
+func TestCase_PLG_15_Rounds(t *testing.T) {
 	const plugins, rounds = 5, 100
 	token := "rounds-" + strconv.Itoa(os.Getpid())
 	t.Setenv("PLUGINHOST_TEST_TOKEN", token)
@@ -376,4 +376,23 @@ func openFiles(t *testing.T) int {
 		}
 	}
 	return n
+}
+
+// TestCase_PLG_06_CrashLoop: a plugin that ends at once is failed after some
+// tries, for everybody to see, and a restart by hand gives it as many again.
+func TestCase_PLG_06_CrashLoop(t *testing.T) {
+	h := start(t, "exit", nil)
+	for round := 1; round <= 2; round++ {
+		s := wantState(t, h, pluginhost.StateFailed)
+		if s.Generation != 4*round || !strings.Contains(s.Reason, "exit status 1") || !s.NextRetry.IsZero() {
+			t.Errorf("round %d: %+v", round, s)
+		}
+		if status, body := h.Do(t, "GET", "/api/v1/system/plugins/fixture", nil); status != 200 || !strings.Contains(body, `"state":"failed"`) {
+			t.Errorf("the API says %d %s", status, body)
+		}
+		if err := h.Manager.Restart(t.Context(), "fixture"); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the next failures", func() bool { return h.Status(t, "fixture").Generation == 4*(round+1) })
+	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/objecthost/objecthost/pluginhost"
 )
 
-// TestHostProcess is the host that TestKilledHost kills. Run by itself it has
+// TestHostProcess is the host that TestCase_PLG_01_KilledHost kills. Run by itself it has
 // nothing to do.
 func TestHostProcess(t *testing.T) {
 	mode, ok := os.LookupEnv("PLUGINHOST_TEST_MODE")
@@ -24,9 +24,9 @@ func TestHostProcess(t *testing.T) {
 	select {}
 }
 
-// TestRestartAfterKill: what a plugin moved out of its process group before its
+// TestCase_PLG_01_RestartAfterKill: what a plugin moved out of its process group before its
 // host was killed is ended by the next host, where there are control groups.
-func TestRestartAfterKill(t *testing.T) {
+func TestCase_PLG_01_RestartAfterKill(t *testing.T) {
 	temp, err := os.MkdirTemp("", "killed") //nolint:usetesting // the paths of sockets are short
 	if err != nil {
 		t.Fatal(err)
@@ -74,9 +74,9 @@ func hostProcess(t *testing.T, mode, temp string) (*exec.Cmd, int) {
 	return host, pid
 }
 
-// TestKilledHost: nothing outlives a host that is killed by SIGKILL, whatever
+// TestCase_PLG_01_KilledHost: nothing outlives a host that is killed by SIGKILL, whatever
 // the plugin is doing.
-func TestKilledHost(t *testing.T) {
+func TestCase_PLG_01_KilledHost(t *testing.T) {
 	for _, mode := range []string{"", "flood", "hang-stop", "stopped"} {
 		t.Run("mode "+mode, func(t *testing.T) {
 			t.Parallel()

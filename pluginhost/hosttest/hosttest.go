@@ -130,8 +130,37 @@ func runDir(t testing.TB) string {
 	return dir
 }
 
+// Services are the services that the plugin host and its plugins work with, on
+// a database, for tests that bring a kernel of their own.
+func Services(t testing.TB, db *storage.DB, objects ...object.Schema) []core.Plugin {
+	t.Helper()
+	h := &Host{DB: db, ctx: identity.With(t.Context(), identity.System())}
+	services, _, err := h.services(slog.New(slog.DiscardHandler), objects)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return services
+}
+
 // compose makes the services and the kernel.
 func (h *Host) compose(cfg Config, logger *slog.Logger) (*core.Kernel, *rest.Plugin, error) {
+	plugins, server, err := h.services(logger, cfg.Objects)
+	if err != nil {
+		return nil, nil, err
+	}
+	if h.Manager, err = pluginhost.New(h.DB, cfg.PluginHost); err != nil {
+		return nil, nil, err
+	}
+	plugins = append(plugins, h.Manager.Plugins()...)
+	if cfg.InProcess != nil {
+		plugins = append(plugins, cfg.InProcess(h.Manager)...)
+	}
+	kernel := core.New(core.Config{Logger: logger, PluginConfig: cfg.PluginConfig, Validator: anyConfig{}})
+	return kernel, server, kernel.Use(plugins...)
+}
+
+// services makes everything but the plugin host.
+func (h *Host) services(logger *slog.Logger, objects []object.Schema) ([]core.Plugin, *rest.Plugin, error) {
 	keys, err := seal.Generate()
 	if err != nil {
 		return nil, nil, err
@@ -159,21 +188,12 @@ func (h *Host) compose(cfg Config, logger *slog.Logger) (*core.Kernel, *rest.Plu
 	if h.Engine, err = data.New(h.ctx, h.DB, data.Config{Events: h.Events, Authorizer: access, Keyring: keys, Log: logger}); err != nil {
 		return nil, nil, err
 	}
-	if h.Manager, err = pluginhost.New(h.DB, cfg.PluginHost); err != nil {
-		return nil, nil, err
-	}
 	server := rest.NewPlugin(rest.Config{Addr: "127.0.0.1:0", Logger: logger})
-	kernel := core.New(core.Config{Logger: logger, PluginConfig: cfg.PluginConfig, Validator: anyConfig{}})
-	plugins := []core.Plugin{
-		realtime.NewPlugin(h.Events), messaging.NewPlugin(h.Outbox, access), data.NewPlugin(h.Engine, cfg.Objects...), server,
+	return []core.Plugin{
+		realtime.NewPlugin(h.Events), messaging.NewPlugin(h.Outbox, access), data.NewPlugin(h.Engine, objects...), server,
 		auth.NewPlugin(access, func(_ context.Context, key auth.NewKey) { h.Key = key.Secret }),
 		automation.NewPlugin(h.DB, automation.Config{Sealer: keys, Logger: logger, Exclusive: h.DB.Dialect() == storage.SQLite}),
-	}
-	plugins = append(plugins, h.Manager.Plugins()...)
-	if cfg.InProcess != nil {
-		plugins = append(plugins, cfg.InProcess(h.Manager)...)
-	}
-	return kernel, server, kernel.Use(plugins...)
+	}, server, nil
 }
 
 type anyConfig struct{}

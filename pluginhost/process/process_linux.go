@@ -2,10 +2,12 @@ package process
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
+	"runtime/pprof"
 	"strconv"
 	"sync"
 	"syscall"
@@ -24,6 +26,8 @@ func attributes() *syscall.SysProcAttr {
 var spawner = sync.OnceValue(func() chan<- func() {
 	work := make(chan func())
 	go func() {
+		// It belongs to the whole program, whoever came first.
+		pprof.SetGoroutineLabels(context.Background())
 		runtime.LockOSThread()
 		for f := range work {
 			f()
