@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/objecthost/objecthost/services/messaging/driver"
@@ -217,11 +219,36 @@ func headersJSON(h map[string][]string) string {
 	if len(h) == 0 {
 		return ""
 	}
-	text, err := json.Marshal(h)
-	if err != nil { // a map of strings always encodes
-		return ""
+	names := slices.Sorted(maps.Keys(h))
+	text := make([]byte, 0, 512)
+	for i, name := range names {
+		text = append(text, "{,"[min(i, 1)])
+		text = append(appendJSON(text, name), ':', '[')
+		for k, value := range h[name] {
+			if k > 0 {
+				text = append(text, ',')
+			}
+			text = appendJSON(text, value)
+		}
+		text = append(text, ']')
 	}
-	return string(text)
+	return string(append(text, '}'))
+}
+
+// appendJSON appends a text as JSON. Headers are written for every attempt, and
+// nearly all are plain.
+func appendJSON(to []byte, s string) []byte {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
+			quoted, err := json.Marshal(s)
+			if err != nil { // a text always encodes
+				return append(to, `""`...)
+			}
+			return append(to, quoted...)
+		}
+	}
+	to = append(append(to, '"'), s...)
+	return append(to, '"')
 }
 
 // learn adjusts the target's limits to what the attempt showed. d.mu is held.
