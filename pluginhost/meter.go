@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/objecthost/objecthost/pluginsdk"
+	pluginv1 "github.com/objecthost/objecthost/pluginsdk/proto/v1"
 )
 
 // instrumentation is the name of the host's spans.
@@ -60,8 +62,15 @@ func outcome(err error) string {
 	return "error"
 }
 
+// service begins the names of the protocol's own methods; go-plugin has some
+// besides.
+var service = "/" + pluginv1.Plugin_ServiceDesc.ServiceName + "/"
+
 // unary measures calls with one answer.
 func (m *meter) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	if !strings.HasPrefix(method, service) {
+		return invoke(ctx, method, req, reply, cc, opts...)
+	}
 	began := time.Now()
 	ctx, span := m.span(ctx, method, trace.SpanKindClient)
 	err := invoke(pluginsdk.InjectTrace(ctx), method, req, reply, cc, opts...)

@@ -96,6 +96,11 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("%s = %v, want at least %v", series, found[series], least)
 		}
 	}
+	for series := range found { // go-plugin's own calls are not the plugin's
+		if strings.Contains(series, "method=Shutdown") {
+			t.Errorf("%s is measured", series)
+		}
+	}
 	if err := h.Manager.Uninstall(t.Context(), "fixture", false); err != nil {
 		t.Fatal(err)
 	}

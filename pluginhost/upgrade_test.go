@@ -3,6 +3,7 @@ package pluginhost_test
 import (
 	"crypto/ed25519"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/objecthost/objecthost/core/event"
+	"github.com/objecthost/objecthost/core/object"
 	"github.com/objecthost/objecthost/pluginhost"
 	"github.com/objecthost/objecthost/pluginhost/bundle"
 	"github.com/objecthost/objecthost/pluginhost/hosttest"
@@ -469,4 +471,80 @@ func TestLogsFollow(t *testing.T) {
 	if line, more := <-lines; more {
 		t.Errorf("after the host's stop: %q", line)
 	}
+}
+
+// onlyWord refuses every configuration without a word.
+type onlyWord struct{}
+
+func (onlyWord) ValidateConfig(_ string, _, config json.RawMessage) error {
+	var c struct{ Word string }
+	if err := json.Unmarshal(config, &c); err != nil || c.Word == "" {
+		return errors.New("word is missing")
+	}
+	return nil
+}
+
+// TestInstallWithConfiguration: what a plugin was configured with when it was
+// installed is checked, kept and given to it at the next start of the host.
+func TestInstallWithConfiguration(t *testing.T) {
+	cfg := hosttest.Config{Dir: t.TempDir(), Objects: objects(), PluginHost: quick(), Strict: true}
+	cfg.PluginHost.Validator = onlyWord{}
+	public, key, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	trust(t, cfg.Dir, public)
+	h := hosttest.Start(t, cfg)
+	plain, schema := variant(t, key, map[string]any{}), variant(t, key, map[string]any{"Schema": map[string]any{"type": "object"}})
+	install := func(source string, config json.RawMessage, want string) {
+		t.Helper()
+		_, err := h.Manager.Install(t.Context(), source, pluginhost.Change{GrantRequested: true, Config: config})
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Fatalf("install = %v, want %q", err, want)
+		}
+	}
+	install(plain, json.RawMessage(`{}`), "takes none")
+	install(schema, nil, "word is missing")
+	install(schema, json.RawMessage(`{"word":""}`), "word is missing")
+	onlyThese(t, cfg.Dir, "trust")
+	install(schema, json.RawMessage(`{"word":"first"}`), "")
+	if !strings.Contains(h.Log(), `first`) {
+		t.Error("the plugin did not get its configuration")
+	}
+	if _, err := h.Manager.Upgrade(t.Context(), "fixture", schema, pluginhost.Change{Config: json.RawMessage(`{"word":"second"}`)}); err != nil {
+		t.Fatal(err)
+	}
+	h.Stop(t)
+	again := hosttest.Start(t, cfg)
+	wantState(t, again, pluginhost.StateReady)
+	if log := again.Log(); !strings.Contains(log, "second") || strings.Contains(log, "first") {
+		t.Error("after a start of the host the plugin has another configuration")
+	}
+}
+
+// TestInstallBesideOthers: a plugin that cannot be beside what is there is
+// refused.
+func TestInstallBesideOthers(t *testing.T) {
+	h, dir, key := strict(t, nil)
+	other := hosttest.Build(t, t.TempDir(), hosttest.Plugin{Name: "other", Binary: fixture, Capabilities: grants()})
+	sign(t, other.Dir, key)
+	var conflict *pluginhost.ConflictError
+	if _, err := h.Manager.Install(t.Context(), other.Dir, pluginhost.Change{}); !errors.As(err, &conflict) || !strings.Contains(err.Error(), "the id com.example.fixture") {
+		t.Errorf("another plugin with the same id = %v", err)
+	}
+	if _, err := h.Manager.Upgrade(t.Context(), "fixture", other.Dir, pluginhost.Change{}); !errors.As(err, &conflict) || !strings.Contains(err.Error(), "of plugin other") {
+		t.Errorf("an upgrade by another plugin = %v", err)
+	}
+	lonely := hosttest.Build(t, t.TempDir(), hosttest.Plugin{Name: "tiny", Binary: tiny, Files: map[string][]byte{"id": []byte("com.example.tiny")}})
+	m := lonely.Manifest
+	m.Contributes.DependsOn = []string{"com.example.nothing"}
+	m.Contributes.Objects = []object.Schema{{Name: "fix_tiny", Fields: object.Fields{{Name: "text", Type: object.Text}}}}
+	if _, err := bundle.Write(lonely.Dir, m, "plugin", "id"); err != nil {
+		t.Fatal(err)
+	}
+	sign(t, lonely.Dir, key)
+	if _, err := h.Manager.Install(t.Context(), lonely.Dir, pluginhost.Change{}); !errors.As(err, &conflict) || !strings.Contains(err.Error(), "depends on plugin com.example.nothing") {
+		t.Errorf("a plugin without what it depends on = %v", err)
+	}
+	onlyThese(t, dir, "fixture", "plugins.lock", "trust")
 }
