@@ -18,6 +18,8 @@ type Record = map[string]any
 // maxDepth bounds how deep JSON values and filters nest.
 const maxDepth = 64
 
+var errTooDeep = fmt.Errorf("nested deeper than %d levels", maxDepth)
+
 // DecodeJSON reads exactly one JSON value and keeps the digits of numbers.
 // Text that a store could not hold is refused: invalid UTF-8 and lone UTF-16
 // surrogates (which encoding/json would turn into U+FFFD), and so are keys
@@ -64,7 +66,7 @@ func badJSON(err error) *Error {
 // key come twice and keeps the last.
 func decodeValue(dec *json.Decoder, depth int) (any, error) {
 	if depth > maxDepth {
-		return nil, fmt.Errorf("nested deeper than %d levels", maxDepth)
+		return nil, errTooDeep
 	}
 	token, err := dec.Token()
 	if err != nil {

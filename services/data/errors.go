@@ -19,6 +19,9 @@ const (
 	CodeValidationFailed  = "VALIDATION_FAILED"
 	CodeInvalidField      = "INVALID_FIELD"
 	CodeInvalidFilter     = "INVALID_FILTER"
+	CodeFilterTooLarge    = "FILTER_TOO_LARGE"
+	CodeFilterTooDeep     = "FILTER_TOO_DEEP"
+	CodeTooManyValues     = "TOO_MANY_VALUES"
 	CodeInvalidSort       = "INVALID_SORT"
 	CodeInvalidRequest    = "INVALID_REQUEST"
 	CodeInvalidCursor     = "INVALID_CURSOR"
@@ -104,7 +107,8 @@ func HTTPStatus(code string) int {
 		return http.StatusConflict
 	case CodeMethodNotAllowed:
 		return http.StatusMethodNotAllowed
-	case CodeValidationFailed, CodeInvalidField, CodeInvalidFilter, CodeInvalidSort, CodeInvalidCursor, CodeInvalidRequest,
+	case CodeFilterTooLarge, CodeFilterTooDeep, CodeTooManyValues,
+		CodeValidationFailed, CodeInvalidField, CodeInvalidFilter, CodeInvalidSort, CodeInvalidCursor, CodeInvalidRequest,
 		CodeUnsupportedParam, CodeBatchTooLarge, CodeBatchNotAtomic, "VALIDATION_ERROR":
 		return http.StatusBadRequest
 	case CodeInvalidDefinition, CodeNotUndoable:

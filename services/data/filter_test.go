@@ -154,10 +154,18 @@ func TestFilterLimits(t *testing.T) {
 	deep := strings.Repeat(`{"$not":`, 40) + `{"name":"a"}` + strings.Repeat(`}`, 40)
 	wide := `{"name":{"$in":[` + strings.TrimSuffix(strings.Repeat(`"a",`, 10_001), ",") + `]}}`
 	long := `{"name":"` + strings.Repeat("a", 257<<10) + `"}`
+	for filter, want := range map[string]string{
+		deep: "FILTER_TOO_DEEP on thing: The filter is nested deeper than 32 levels.",
+		strings.Repeat("[", 100) + strings.Repeat("]", 100): "FILTER_TOO_DEEP on thing: The filter is nested deeper than 32 levels.",
+		wide: "TOO_MANY_VALUES on thing: The filter holds more than 10000 values.",
+		long: "FILTER_TOO_LARGE on thing: The filter is longer than 262144 bytes.",
+	} {
+		_, err := data.ParseFilter(&schema, json.RawMessage(filter))
+		if err == nil || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
 	for _, tc := range []struct{ filter, want string }{
-		{deep, "The filter is nested deeper than 32 levels."},
-		{wide, "The filter holds more than 10000 values."},
-		{long, "The filter is longer than 262144 bytes."},
 		{`{"name":{"$like":"` + strings.Repeat("a", 2001) + `"}}`, `The pattern on field "name" is longer than 2000 characters or ends in a lone \.`},
 		{`["annual","~~",3]`, `Malformed $filter: unrecognised operator "~~" in ["annual", ...]. A filter array is a comparison [field, operator, value], a logical node ["and"|"or", ...conditions], or a list of those. Recognised operators: !=, <, <=, <>, =, ==, >, >=, after, before, between, contains, ends_with, endswith, eq, equals, greater_than, greater_than_or_equal, greaterorequal, greaterthan, greaterthanorequal, gt, gte, icontains, ilike, in, is_empty, is_not_empty, is_not_null, is_null, isempty, isnotempty, isnotnull, isnull, less_than, less_than_or_equal, lessorequal, lessthan, lessthanorequal, like, lt, lte, ne, neq, nin, not_contains, not_equals, not_in, notcontains, notequals, notin, starts_with, startswith.`},
 		{`{"size":{"$foo":1}}`, `Unsupported filter operator "$foo" on field "size". Supported operators: $eq, $ne, $gt, $gte, $lt, $lte, $in, $nin, $between, $contains, $notContains, $startsWith, $endsWith, $icontains, $like, $ilike, $null, $exists.`},

@@ -76,11 +76,16 @@ func (c *compiler) bad(format string, args ...any) *Error {
 	return &Error{Code: CodeInvalidFilter, Object: c.table.name(), Message: fmt.Sprintf(format, args...)}
 }
 
+// over is a refusal of a filter that is beyond a limit.
+func (c *compiler) over(code, format string, most int) *Error {
+	return &Error{Code: code, Object: c.table.name(), Max: most, Message: fmt.Sprintf(format, most)}
+}
+
 // node compiles a condition; negate tells that an odd number of negations stands
 // around it. By De Morgan a negated group turns into the other kind.
 func (c *compiler) node(n node, negate bool, depth int) (predicate, error) {
 	if depth > maxFilterDepth {
-		return nil, c.bad("The filter is nested deeper than %d levels.", maxFilterDepth)
+		return nil, c.over(CodeFilterTooDeep, "The filter is nested deeper than %d levels.", maxFilterDepth)
 	}
 	switch n := n.(type) {
 	case nil:
@@ -139,7 +144,7 @@ func (c *compiler) comparison(n *comparison, negate bool) (predicate, error) {
 		return nil, c.bad("Field \"%s\" of type %s cannot be filtered on.", n.field, column.Type)
 	}
 	if c.values++; c.values > maxFilterValues {
-		return nil, c.bad("The filter holds more than %d values.", maxFilterValues)
+		return nil, c.over(CodeTooManyValues, "The filter holds more than %d values.", maxFilterValues)
 	}
 	switch n.op {
 	case "$ne", "$nin", "$notContains":
@@ -273,7 +278,7 @@ func (c *compiler) in(l *leaf, n *comparison) (predicate, error) {
 			return nil, c.bad("Operator \"%s\" on field \"%s\" cannot hold null; use $null.", n.op, n.field)
 		}
 		if c.values++; c.values > maxFilterValues {
-			return nil, c.bad("The filter holds more than %d values.", maxFilterValues)
+			return nil, c.over(CodeTooManyValues, "The filter holds more than %d values.", maxFilterValues)
 		}
 		value, err := c.value(n, l.column, item)
 		if err != nil {

@@ -2,6 +2,7 @@ package data
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -32,9 +33,12 @@ func declaredOnly(schema *object.Schema) func(string) bool {
 func parseFilter(t *table, raw json.RawMessage, slot string) (Filter, error) {
 	p := filterParser{object: t.name()}
 	if len(raw) > maxFilterBytes {
-		return Filter{}, p.bad("The filter is longer than %d bytes.", maxFilterBytes)
+		return Filter{}, &Error{Code: CodeFilterTooLarge, Object: t.name(), Max: maxFilterBytes, Message: fmt.Sprintf("The filter is longer than %d bytes.", maxFilterBytes)}
 	}
 	value, err := DecodeJSON(raw)
+	if errors.Is(err, errTooDeep) {
+		return Filter{}, &Error{Code: CodeFilterTooDeep, Object: t.name(), Max: maxFilterDepth, Message: fmt.Sprintf("The filter is nested deeper than %d levels.", maxFilterDepth)}
+	}
 	if err != nil {
 		return Filter{}, p.bad("Query parameter '%s' must be valid JSON. It was not applied, and an unapplied filter would have returned the unfiltered result set.", slot)
 	}

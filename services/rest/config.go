@@ -29,6 +29,11 @@ type Config struct {
 	Console string
 	// BodyLimit is the largest request body in bytes. Default 10 MiB.
 	BodyLimit int64
+	// MaxPageSize is how many records one answer may hold; a query without a
+	// limit that would answer more is refused. Default 10,000.
+	MaxPageSize int
+	// QueryTimeout is how long a list may take the database. Default 10 s.
+	QueryTimeout time.Duration
 	// ImportLimit is the largest body of a streamed import in bytes. Default
 	// 1 GiB.
 	ImportLimit int64
@@ -75,6 +80,8 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.Environment, "production")
 	setDefault(&c.Version, "0.0.0")
 	setDefault(&c.BodyLimit, defaultBodyLimit)
+	setDefault(&c.MaxPageSize, 10_000)
+	setDefault(&c.QueryTimeout, 10*time.Second)
 	setDefault(&c.ImportLimit, 1<<30)
 	setDefault(&c.HeaderTimeout, 10*time.Second)
 	setDefault(&c.ReadTimeout, time.Minute)
@@ -118,6 +125,9 @@ func (c Config) validate() error {
 	if c.StreamHeartbeat < 10*time.Millisecond || c.StreamHeartbeat > time.Hour {
 		errs = append(errs, fmt.Errorf("rest: StreamHeartbeat is %v, must be between 10ms and 1h", c.StreamHeartbeat))
 	}
+	if c.MaxPageSize < 1 || c.MaxPageSize > 1_000_000 {
+		errs = append(errs, fmt.Errorf("rest: MaxPageSize is %d, must be between 1 and 1000000", c.MaxPageSize))
+	}
 	if c.ImportLimit < 1<<10 {
 		errs = append(errs, fmt.Errorf("rest: ImportLimit is %d, must be at least 1 KiB", c.ImportLimit))
 	}
@@ -126,7 +136,7 @@ func (c Config) validate() error {
 		value time.Duration
 	}{
 		{"HeaderTimeout", c.HeaderTimeout}, {"ReadTimeout", c.ReadTimeout},
-		{"WriteTimeout", c.WriteTimeout}, {"IdleTimeout", c.IdleTimeout}, {"DrainTimeout", c.DrainTimeout},
+		{"WriteTimeout", c.WriteTimeout}, {"IdleTimeout", c.IdleTimeout}, {"QueryTimeout", c.QueryTimeout}, {"DrainTimeout", c.DrainTimeout},
 	} {
 		if f.value < 0 || f.value > time.Hour {
 			errs = append(errs, fmt.Errorf("rest: %s is %v, must be between 0 and 1h", f.name, f.value))

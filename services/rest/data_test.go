@@ -74,7 +74,7 @@ func (e *events) Append(_ context.Context, list ...*event.Event) error {
 
 // host is a server over a real engine and real API keys.
 type host struct {
-	t      *testing.T
+	t      testing.TB
 	server *Server
 	engine *data.Engine
 	auth   *auth.Service
@@ -88,7 +88,7 @@ func eachHost(t *testing.T, test func(t *testing.T, h *host)) {
 	storagetest.EachDialect(t, func(t *testing.T, db *storage.DB) { test(t, setupHost(t, db)) })
 }
 
-func setupHost(t *testing.T, db *storage.DB) *host {
+func setupHost(t testing.TB, db *storage.DB) *host {
 	t.Helper()
 	store := sqlstore.New(db)
 	if err := store.Migrate(t.Context()); err != nil {

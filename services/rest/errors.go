@@ -27,6 +27,9 @@ const (
 	codeEndpointNotFound = "ENDPOINT_NOT_FOUND"
 	codeMethodNotAllowed = "METHOD_NOT_ALLOWED"
 	codeNotImplemented   = "NOT_IMPLEMENTED"
+	codePageTooLarge     = "PAGE_TOO_LARGE"
+	codeResultTooLarge   = "RESULT_TOO_LARGE"
+	codeQueryTimeout     = "QUERY_TIMEOUT"
 	codeInternal         = "INTERNAL_ERROR"
 	codeDatabase         = "DATABASE_ERROR"
 )

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"net/http"
@@ -58,18 +59,64 @@ func (s *Server) serveQuery(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) find(w http.ResponseWriter, r *http.Request, query data.Query) error {
-	page, err := s.data.Find(r.Context(), r.PathValue("object"), query)
+	name := r.PathValue("object")
+	unlimited, err := s.limit(name, &query)
 	if err != nil {
 		return err
 	}
+	page, err := s.timed(r.Context(), name, query)
+	if err != nil {
+		return err
+	}
+	if unlimited && page.HasMore {
+		return &requestError{
+			status: http.StatusBadRequest, code: codeResultTooLarge,
+			message: fmt.Sprintf("More than %d records match. Read them in pages, with 'top' and 'cursor', or export them.", s.cfg.MaxPageSize),
+			extra:   map[string]any{"object": name, "max": s.cfg.MaxPageSize},
+		}
+	}
 	answer := foundAnswer{
-		Object: r.PathValue("object"), Records: page.Records,
+		Object: name, Records: page.Records,
 		Total: page.Total, TotalCapped: page.TotalCapped, HasMore: page.HasMore, NextCursor: page.NextCursor,
 	}
 	if answer.Records == nil {
 		answer.Records = []data.Record{}
 	}
 	return writeJSON(w, http.StatusOK, answer)
+}
+
+// limit bounds a page. A query without a limit means everything, as long as
+// that is no more than a page may hold.
+func (s *Server) limit(name string, query *data.Query) (unlimited bool, err error) {
+	switch {
+	case query.Limit == nil:
+		most := s.cfg.MaxPageSize
+		query.Limit = &most
+		return true, nil
+	case *query.Limit > s.cfg.MaxPageSize:
+		return false, &requestError{
+			status: http.StatusBadRequest, code: codePageTooLarge,
+			message: fmt.Sprintf("A page holds at most %d records, %d were asked for.", s.cfg.MaxPageSize, *query.Limit),
+			extra:   map[string]any{"object": name, "max": s.cfg.MaxPageSize},
+		}
+	}
+	return false, nil
+}
+
+// timed finds within the time that a query may take. Filters on fields without
+// an index may have to look through a whole table.
+func (s *Server) timed(ctx context.Context, name string, query data.Query) (*data.Page, error) {
+	limited, cancel := context.WithTimeout(ctx, s.cfg.QueryTimeout)
+	defer cancel()
+	page, err := s.data.Find(limited, name, query)
+	if err != nil && limited.Err() != nil && ctx.Err() == nil {
+		return nil, &requestError{
+			status: http.StatusGatewayTimeout, code: codeQueryTimeout,
+			message: fmt.Sprintf("The query was given up after %s. Filter or sort by a field that has an index.", s.cfg.QueryTimeout),
+			extra:   map[string]any{"object": name},
+		}
+	}
+	return page, err
 }
 
 // getParams are the query parameters that reading one record takes.
@@ -110,7 +157,7 @@ func (s *Server) one(r *http.Request, name, id string, query data.Query) (data.R
 		return nil, err
 	}
 	query.Where = data.Eq("id", id)
-	page, err := s.data.Find(r.Context(), name, query)
+	page, err := s.timed(r.Context(), name, query)
 	if err != nil {
 		return nil, err
 	}

@@ -89,7 +89,7 @@ func setupPlain(t *testing.T, cfg Config, routes ...OwnedRoute) *plain {
 }
 
 // key makes an API key with the given scopes.
-func makeKey(t *testing.T, service *auth.Service, scopes ...string) string {
+func makeKey(t testing.TB, service *auth.Service, scopes ...string) string {
 	t.Helper()
 	key, err := service.CreateKey(identity.With(t.Context(), identity.System()), auth.KeyRequest{Scopes: scopes})
 	if err != nil {
@@ -118,7 +118,7 @@ func echo(names ...string) http.HandlerFunc {
 }
 
 // call is one request; header holds pairs of name and value.
-func call(t *testing.T, h http.Handler, method, target, body string, header ...string) *httptest.ResponseRecorder {
+func call(t testing.TB, h http.Handler, method, target, body string, header ...string) *httptest.ResponseRecorder {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), method, target, io.NopCloser(strings.NewReader(body)))
 	for i := 0; i+1 < len(header); i += 2 {
@@ -150,7 +150,7 @@ func want(t *testing.T, w *httptest.ResponseRecorder, status int, body string) {
 	}
 }
 
-func parse(t *testing.T, text string) any {
+func parse(t testing.TB, text string) any {
 	t.Helper()
 	dec := json.NewDecoder(strings.NewReader(text))
 	dec.UseNumber()
