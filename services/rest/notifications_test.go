@@ -4,7 +4,9 @@ import (
 	"context"
 	"net/http"
 	"testing"
+	"time"
 
+	"github.com/objecthost/objecthost/core/event"
 	"github.com/objecthost/objecthost/core/identity"
 	"github.com/objecthost/objecthost/services/data"
 )
@@ -35,9 +37,11 @@ func (h *host) inboxOf(user, method, path, body string) map[string]any {
 
 func TestNotifications(t *testing.T) {
 	eachHost(t, func(t *testing.T, h *host) {
+		at := time.Now().Add(-time.Hour)
 		tell := func(user, title string) string {
+			at = at.Add(time.Second)
 			ctx := identity.With(context.Background(), identity.Principal{System: true})
-			r, err := h.engine.Create(ctx, NotificationObject, data.Record{"recipient_id": user, "title": title, "data": map[string]any{"n": 1}})
+			r, err := h.engine.Create(ctx, NotificationObject, data.Record{"recipient_id": user, "title": title, "created_at": event.FormatTime(at), "data": map[string]any{"n": 1}})
 			if err != nil {
 				t.Fatal(err)
 			}
