@@ -203,8 +203,9 @@ func (cfg *Config) write(ctx context.Context, p *plan, batch [][]any, next progr
 				return err
 			}
 		}
-		// Both databases bound the number of parameters of a statement.
-		const most = 30_000
+		// Statements of one size are prepared once, and parsing one grows faster
+		// than its number of parameters.
+		const most = 1000
 		at := max(1, most/len(p.columns))
 		for rows := range slices.Chunk(batch, at) {
 			if err := cfg.insert(ctx, p, rows); err != nil {
@@ -234,6 +235,10 @@ func (cfg *Config) insert(ctx context.Context, p *plan, rows [][]any) error {
 				b.WriteString(", ")
 			}
 			args = append(args, bound(dialect, v))
+			if dialect == storage.SQLite {
+				b.WriteByte('?') // a number would be looked up among all before
+				continue
+			}
 			b.WriteString(parameter(dialect, len(args), p.columns[i]))
 		}
 		for _, fill := range p.fills {
