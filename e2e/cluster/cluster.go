@@ -61,6 +61,8 @@ type Config struct {
 	Env []string
 	// Settle is how long it may take after a fault until all is delivered (90 s).
 	Settle time.Duration
+	// Grace is how much longer than a lease a takeover may take (1 s).
+	Grace time.Duration
 	// Log receives a line per fault; nil discards.
 	Log io.Writer
 }
@@ -160,6 +162,9 @@ type runner struct {
 func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if cfg.Settle == 0 {
 		cfg.Settle = 90 * time.Second
+	}
+	if cfg.Grace == 0 {
+		cfg.Grace = time.Second
 	}
 	if cfg.Log == nil {
 		cfg.Log = io.Discard

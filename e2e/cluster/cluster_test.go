@@ -30,6 +30,7 @@ func run(t *testing.T, cfg cluster.Config, tags ...string) *cluster.Report {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(cfg.Dir) })
 	cfg.Log = t.Output()
+	cfg.Grace = 5 * time.Second // the machine is busy with other tests
 	report, err := cluster.Run(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -139,7 +139,7 @@ func (r *runner) takenOver(ctx context.Context, f *fault) error {
 		if err != nil {
 			return false, err
 		}
-		return r.takeover(f, rows).all == f.ranges, nil
+		return f.takeover(rows, r.receiver.All()).all == f.ranges, nil
 	})
 	if ctx.Err() != nil {
 		return nil // the judge tells

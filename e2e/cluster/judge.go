@@ -57,7 +57,12 @@ func (r *runner) judge(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	arrivals := r.receiver.All()
+	r.report = r.decide(rows, r.receiver.All())
+	return nil
+}
+
+// decide compares what arrived with what was promised.
+func (r *runner) decide(rows map[string]*row, arrivals []receiver.Arrival) *Report {
 	j := &judge{r: r, rows: rows, report: newReport()}
 	for _, c := range r.writers.all() {
 		if c.acknowledged {
@@ -76,13 +81,12 @@ func (r *runner) judge(ctx context.Context) error {
 		j.limits(&hooks[i], arrivals)
 	}
 	for _, f := range r.faults {
-		j.takeover(f)
+		j.takeover(f, arrivals)
 	}
-	r.report = j.report
-	return nil
+	return j.report
 }
 
-// judge compares what arrived with what was promised.
+// judge makes a report.
 type judge struct {
 	r      *runner
 	rows   map[string]*row
@@ -130,7 +134,7 @@ func (j *judge) repeats(arrivals []receiver.Arrival) {
 				j.report.Stray++
 				j.report.blame("%s attempt %d of host %d came after attempt %d of host %d, %s and %s: status %d",
 					a.Delivery, a.Attempt, a.Node, e.Attempt, e.Node, clock(e.At), clock(a.At), e.Status)
-			case again && e.At.After(f.start):
+			case again && e.At.After(f.start.Add(jitter)):
 				j.report.Queued++
 			case again:
 				j.report.Duplicates++
@@ -203,7 +207,7 @@ func (j *judge) order(h *hook, arrivals []receiver.Arrival) {
 }
 
 // jitter is how much the times of arrival may be off on a busy machine.
-const jitter = 500 * time.Millisecond
+const jitter = time.Second
 
 // limits: the cap holds for the nodes together. So does the rate: a leaky bucket
 // that empties at the rate never holds more than the burst. A node that takes
@@ -251,9 +255,9 @@ type takeover struct {
 }
 
 // takeover measures one.
-func (r *runner) takeover(f *fault, rows map[string]*row) (t takeover) {
+func (f *fault) takeover(rows map[string]*row, arrivals []receiver.Arrival) (t takeover) {
 	repeated := make(map[string]bool)
-	for _, a := range r.receiver.All() {
+	for _, a := range arrivals {
 		row := rows[a.Delivery]
 		if a.At.Before(f.start) || row == nil || !f.healed.IsZero() && a.At.After(f.healed) {
 			continue
@@ -291,22 +295,23 @@ func rangeOf(path string, row *row) int {
 	return lease.RangeOf(int(row.partition))
 }
 
-// grace is what a takeover may be late on a busy machine.
-const grace = time.Second
-
 // takeover: waiting rows of every range go on within a lease, rows in flight
 // when their claims have ended, and not before.
-func (j *judge) takeover(f *fault) {
+func (j *judge) takeover(f *fault, arrivals []receiver.Arrival) {
 	j.report.Faults[f.kind]++
 	if f.node < 0 {
 		return
 	}
-	t := j.r.takeover(f, j.rows)
+	t := f.takeover(j.rows, arrivals)
 	j.report.Takeovers[f.kind] = append(j.report.Takeovers[f.kind], t.last)
-	if t.all != f.ranges || t.last > leaseTTL+grace {
+	if t.all != f.ranges || t.last > leaseTTL+j.r.cfg.Grace {
 		j.report.Late++
 		j.report.blame("%s of host %d at %s: %d of %d ranges taken over, the last after %s",
 			f.kind, f.node, clock(f.start), t.all.Len(), f.ranges.Len(), t.last)
+	}
+	if t.late > j.r.cfg.Grace {
+		j.report.Late++
+		j.report.blame("%s of host %d at %s: a row in flight was sent again %s after its claim had ended", f.kind, f.node, clock(f.start), t.late)
 	}
 	if t.early > 0 {
 		j.report.Stray += t.early
@@ -331,7 +336,7 @@ func (r *runner) describe(f *fault) string {
 	if err != nil {
 		return fmt.Sprintf("%s: %v", f.kind, err)
 	}
-	t := r.takeover(f, rows)
+	t := f.takeover(rows, r.receiver.All())
 	return fmt.Sprintf("%s of host %d: %d ranges taken over, first delivery after %s, in the last range after %s; %d rows were in flight, %d sent again, at most %s after their claims' end",
 		f.kind, f.node, t.all.Len(), ms(t.first), ms(t.last), len(f.claims), t.inFlight, ms(max(0, t.late)))
 }

@@ -10,6 +10,8 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
+	"time"
 
 	"github.com/objecthost/objecthost/e2e/cluster"
 	"github.com/objecthost/objecthost/e2e/proc"
@@ -18,7 +20,7 @@ import (
 
 func main() {
 	receiver.Maybe()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "cluster:", err)
@@ -30,6 +32,7 @@ func run(ctx context.Context) error {
 	rounds := flag.Int("rounds", 10, "how often each fault is done")
 	faults := flag.String("faults", strings.Join(cluster.Kinds, ","), "the faults of a round, in their order")
 	network := flag.String("network", "", "namespaces or proxies (what the machine allows)")
+	grace := flag.Duration("grace", time.Second, "how much longer than a lease a takeover may take")
 	broken := flag.String("break", "", "build the hosts with the defect no-fence, which the run must find")
 	flag.Parse()
 	dir, err := os.MkdirTemp("", "cluster-")
@@ -49,7 +52,7 @@ func run(ctx context.Context) error {
 	if err := os.Mkdir(at, 0o700); err != nil {
 		return err
 	}
-	cfg := cluster.Config{Bin: bin, Dir: at, Network: *network, Env: env, Log: os.Stdout}
+	cfg := cluster.Config{Bin: bin, Dir: at, Network: *network, Grace: *grace, Env: env, Log: os.Stdout}
 	for range *rounds {
 		cfg.Faults = append(cfg.Faults, strings.Split(*faults, ",")...)
 	}
