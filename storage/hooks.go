@@ -34,6 +34,8 @@ type level struct {
 	child  *level // the savepoint that is open in this level
 	commit []func(context.Context)
 	undo   []func()
+	// unsure runs when the commit had no answer.
+	unsure []func()
 	// foreign marks a transaction that the host program began and ends itself.
 	foreign bool
 }
@@ -79,7 +81,8 @@ func (l *level) open(child *level) error {
 }
 
 // end moves the level to its final state and returns the hooks to run now:
-// commit hooks in the order they were added, undo functions in reverse.
+// commit hooks in the order they were added, undo functions in reverse, or the
+// functions for a commit without an answer in place of these.
 func (l *level) end(state levelState) (commit []func(context.Context), undo []func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -91,13 +94,16 @@ func (l *level) end(state levelState) (commit []func(context.Context), undo []fu
 	case levelReleased:
 		l.parent.commit = append(l.parent.commit, l.commit...)
 		l.parent.undo = append(l.parent.undo, l.undo...)
+		l.parent.unsure = append(l.parent.unsure, l.unsure...)
 	case levelCommitted:
 		commit = l.commit
 	case levelRolledBack:
 		undo = l.undo
 		slices.Reverse(undo)
+	case levelUnknown:
+		undo = l.unsure
 	}
-	l.commit, l.undo = nil, nil
+	l.commit, l.undo, l.unsure = nil, nil, nil
 	return commit, undo
 }
 
@@ -178,6 +184,27 @@ func OnRollback(ctx context.Context, fn func()) {
 	}
 	l.mu.Unlock()
 	if state == levelRolledBack {
+		fn()
+	}
+}
+
+// OnCommitUnknown calls fn when the connection is lost while the outermost
+// transaction of ctx commits, so that nobody can tell whether it has: neither
+// the functions of [AfterCommit] nor those of [OnRollback] are called then. fn
+// is forgotten with a savepoint that rolls back. Without a transaction in ctx it
+// does nothing.
+func OnCommitUnknown(ctx context.Context, fn func()) {
+	l := currentLevel(ctx)
+	if l == nil {
+		return
+	}
+	l = l.settled()
+	state := l.state
+	if state == levelOpen {
+		l.unsure = append(l.unsure, fn)
+	}
+	l.mu.Unlock()
+	if state == levelUnknown {
 		fn()
 	}
 }

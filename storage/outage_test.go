@@ -114,8 +114,10 @@ func TestSessionTerminated(t *testing.T) {
 	}
 }
 
+var errUndone = errors.New("undone")
+
 // When the connection is lost before the commit is answered nobody knows what
-// became of it: no retry, no hooks, a typed error.
+// became of it: no retry, no hooks but those for this case, a typed error.
 func TestCommitOutcomeUnknown(t *testing.T) {
 	t.Parallel()
 	proxy, db := proxied(t)
@@ -125,8 +127,20 @@ func TestCommitOutcomeUnknown(t *testing.T) {
 		calls++
 		storage.AfterCommit(ctx, r.hook("commit"))
 		storage.OnRollback(ctx, r.undo("undo"))
+		storage.OnCommitUnknown(ctx, r.undo("unknown"))
 		if err := put(ctx, db, "a"); err != nil {
 			return err
+		}
+		err := db.InTx(ctx, func(ctx context.Context) error {
+			storage.OnCommitUnknown(ctx, r.undo("unknown in a kept savepoint"))
+			return nil
+		})
+		undone := db.InTx(ctx, func(ctx context.Context) error {
+			storage.OnCommitUnknown(ctx, r.undo("unknown in a savepoint that was undone"))
+			return errUndone
+		})
+		if err != nil || !errors.Is(undone, errUndone) {
+			t.Errorf("savepoints: %v, %v", err, undone)
 		}
 		proxy.Cut()
 		proxy.Restore()
@@ -139,7 +153,7 @@ func TestCommitOutcomeUnknown(t *testing.T) {
 	if calls != 1 {
 		t.Errorf("fn ran %d times, want once", calls)
 	}
-	r.want(t)
+	r.want(t, "unknown", "unknown in a kept savepoint")
 	if err := put(t.Context(), db, "b"); err != nil {
 		t.Errorf("use afterwards = %v", err)
 	}
