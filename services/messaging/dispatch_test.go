@@ -931,3 +931,33 @@ func TestNoRequestBeginsAfterTheTimeOfItsClaim(t *testing.T) {
 		}
 	})
 }
+
+// The database is lost while a row that could be sent at once is committed: its
+// slot and its ordering key are free again.
+func TestALostCommitHoldsNothingBack(t *testing.T) {
+	t.Parallel()
+	proxy, through := storagetest.ProxyDSN(t, storagetest.Postgres(t))
+	b := setup(t, storagetest.Open(t, through, storage.Config{}))
+	b.target(t, func(target *messaging.Target) { target.MaxConcurrency = 1 })
+	req := b.request("/in")
+	req.OrderingKey = "key"
+	first := b.enqueue(t, req)[0].ID
+	b.finished(t, first)
+	err := b.db.InTx(t.Context(), func(ctx context.Context) error {
+		_, err := b.Enqueue(ctx, req)
+		proxy.Cut()
+		proxy.Restore()
+		return err
+	})
+	var unknown *storage.CommitUnknownError
+	if !errors.As(err, &unknown) {
+		t.Fatalf("InTx = %v, want a CommitUnknownError", err)
+	}
+	later := b.enqueue(t, req)[0].ID
+	b.finished(t, later)
+	for _, r := range b.receiver.Requests() {
+		if id := r.Header.Get("X-Objectstack-Delivery"); id != first && id != later {
+			t.Errorf("delivery %s was sent, which was rolled back", id)
+		}
+	}
+}

@@ -106,6 +106,7 @@ func (s *Service) insert(ctx context.Context, rows []*driver.Row) ([]Enqueued, e
 		}
 	}
 	storage.OnRollback(ctx, func() { reserved.release(rows...) })
+	storage.OnCommitUnknown(ctx, reserved.unknown)
 	storage.AfterCommit(ctx, func(context.Context) { reserved.committed(waiting) })
 	return out, nil
 }

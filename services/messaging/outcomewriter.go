@@ -332,6 +332,9 @@ func (it *item) after() *driver.Row {
 // report logs an outcome, wakes what it frees, and calls OnAttempt.
 func (w *outcomeWriter) report(it *item, applied bool) {
 	r := it.job.row
+	if !applied && it.outcome.Released {
+		return // not stored, or another's by now
+	}
 	if !applied {
 		w.d.log.Warn("outcome came after its claim had ended", "delivery_id", r.ID, "attempt", it.outcome.Attempts)
 		return

@@ -17,8 +17,7 @@ type reservation struct {
 	held map[*driver.Row]*job
 	// lease is the token of the lease under which the slots were given.
 	lease string
-	// timer gives the slots back when nobody tells how the transaction ended:
-	// the answer to its commit was lost.
+	// timer gives the slots back when nobody tells how the transaction ended.
 	timer *time.Timer
 }
 
@@ -103,6 +102,33 @@ func (r *reservation) release(rows ...*driver.Row) {
 		r.timer.Stop()
 	}
 	r.d.pump()
+}
+
+// unknown gives the slots back when the answer to the commit was lost, and the
+// rows too, if they are stored: nothing here waits for the end of their claims.
+// Until the store has told, no later row of their ordering keys is sent.
+func (r *reservation) unknown() {
+	d := r.d
+	if r.timer == nil {
+		return
+	}
+	r.timer.Stop()
+	var giveBack []*job
+	d.mu.Lock()
+	for row, j := range r.held {
+		delete(r.held, row)
+		stored := *row // the caller may try to store its own again
+		j.row = &stored
+		row.Status, row.ClaimToken, row.ClaimedBy = StatusPending, "", ""
+		d.unreserve(j)
+		d.release(j)
+		giveBack = append(giveBack, j)
+		giveBack = append(giveBack, d.leaveLane(stored.OrderKey, true)...)
+	}
+	d.pump()
+	d.mu.Unlock()
+	d.giveBack(giveBack)
+	d.suspect(true) // the commit may still be under way
 }
 
 func (d *dispatcher) unreserve(j *job) {
