@@ -58,7 +58,33 @@ func (r *runner) judge(ctx context.Context) error {
 		return err
 	}
 	r.report = r.decide(rows, r.receiver.All())
+	if r.report.Lost > 0 {
+		return r.explain(ctx)
+	}
 	return nil
+}
+
+// explain adds to the report where the deliveries are that did not come.
+func (r *runner) explain(ctx context.Context) error {
+	rows, err := r.db.Read(ctx).QueryContext(ctx, `SELECT 'delivery ' || json_build_object('id', id, 'url', url, 'status', status, 'partition', partition_key,
+			'target', target_id, 'attempts', attempts, 'next_retry_at', next_retry_at, 'claimed_by', claimed_by, 'claim_expires_at', claim_expires_at,
+			'created_at', created_at, 'updated_at', updated_at, 'error', error) FROM sys_http_delivery WHERE status <> 'success'
+		UNION ALL SELECT 'node ' || json_build_object('name', name, 'lease_until', lease_until, 'ranges', (SELECT json_agg(range_number) FROM sys_lease l WHERE l.token = n.token)) FROM sys_node n
+		UNION ALL SELECT 'consumer ' || row_to_json(c) FROM sys_event_consumer c
+		UNION ALL SELECT 'now ' || (extract(epoch FROM clock_timestamp()) * 1000)::bigint`)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var line string
+		if err := rows.Scan(&line); err != nil {
+			return err
+		}
+		r.report.Details = append(r.report.Details, line)
+	}
+	r.report.Details = append(r.report.Details, r.outputs())
+	return rows.Err()
 }
 
 // decide compares what arrived with what was promised.
