@@ -30,6 +30,8 @@ type inhabited struct {
 	root   string // the first key: administrator of the default organization
 	// receiver takes deliveries.
 	receiver string
+	// wide are the permissions that reach over organizations.
+	wide map[string]bool
 }
 
 const accessObjects = `name: account
@@ -87,7 +89,14 @@ func inhabit(t *testing.T, dsn string) *inhabited {
 	})
 	receiver := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	t.Cleanup(receiver.Close)
-	h.url, h.routes, h.receiver = "http://"+host.Addr(), host.server.Routes(), receiver.URL
+	h.url, h.routes, h.receiver, h.wide = "http://"+host.Addr(), host.server.Routes(), receiver.URL, map[string]bool{}
+	for _, p := range host.kernel.Plugins() {
+		for _, permission := range p.Manifest.Contributes.Permissions {
+			if permission.Host {
+				h.wide[permission.Name] = true
+			}
+		}
+	}
 	return h
 }
 

@@ -80,6 +80,19 @@ func TestOrganizationsLearnNothingOfEachOther(t *testing.T) {
 		for _, pair := range pairs {
 			h.foreign(t, pair[0], owned[pair[1]])
 		}
+		refused := 0
+		for _, route := range h.routes {
+			if !h.wide[route.Permission] {
+				continue
+			}
+			if got := h.call(t, a, route.Method, fill(route.Pattern, nil), "{}"); got.Status != 403 {
+				t.Errorf("%s %s, which reaches over organizations, for the owner of one: %v", route.Method, route.Pattern, got)
+			}
+			refused++
+		}
+		if refused < 10 {
+			t.Errorf("only %d routes reach over organizations", refused)
+		}
 		seed := rand.Uint64()
 		for i, pair := range [][2]string{{a, b}, {h.root, a}, {b, h.root}} {
 			h.unmoved(t, pair[0], pair[1], rand.New(rand.NewPCG(seed, uint64(i))))
@@ -118,7 +131,7 @@ func (h *inhabited) foreign(t *testing.T, asker string, theirs world) {
 	}
 	constant := func(text string) func(world) string { return func(world) string { return text } }
 	for _, route := range h.routes {
-		if streams(route) || route.Anonymous || route.Pattern == "/api/v1/keys" || strings.HasSuffix(route.Pattern, "/leave") || strings.Contains(route.Pattern, "/revoke-") {
+		if streams(route) || route.Anonymous || route.Pattern == "/api/v1/keys" || route.Pattern == "/metrics" || strings.HasSuffix(route.Pattern, "/leave") || strings.Contains(route.Pattern, "/revoke-") {
 			continue
 		}
 		for _, object := range []string{"account", "sys_webhook", "sys_http_delivery", "sys_automation_run", "sys_member"} {
@@ -203,7 +216,7 @@ func (h *inhabited) questions(t *testing.T, asker string) map[string]answered {
 		out[method+" "+path+" "+body] = a
 	}
 	for _, route := range h.routes {
-		if route.Method != "GET" || streams(route) || strings.Contains(route.Pattern, "/health") || strings.Contains(route.Pattern, "/ready") {
+		if route.Method != "GET" || streams(route) || h.wide[route.Permission] || strings.Contains(route.Pattern, "/health") || strings.Contains(route.Pattern, "/ready") {
 			continue
 		}
 		objects := []string{"account"}
