@@ -3,6 +3,7 @@ package rest
 import (
 	"errors"
 	"net/http"
+	"slices"
 	"testing"
 
 	"github.com/objecthost/objecthost/core"
@@ -221,6 +222,9 @@ func TestSetRoutes(t *testing.T) {
 	}
 	want(t, call(t, p.handler, "GET", "/late/1", ""), 200, `{"id":"1"}`)
 	want(t, call(t, p.handler, "GET", "/x/1", ""), 200, `{"id":"1"}`)
+	if !slices.ContainsFunc(p.Server.Routes(), func(r OwnedRoute) bool { return r.Pattern == "/late/{id}" && r.Plugin == "com.example.late" }) {
+		t.Error("the list of routes lacks the late one")
+	}
 	late.Pattern = "/later/{id}"
 	if err := p.Server.SetRoutes("com.example.late", []core.Route{late}); err != nil {
 		t.Fatal(err)

@@ -164,8 +164,8 @@ func (s *Server) SetRoutes(plugin string, routes []core.Route) error {
 	return nil
 }
 
-// Routes lists all routes, the server's own first.
-func (s *Server) Routes() []OwnedRoute { return slices.Clone(s.routes) }
+// Routes lists all routes of the moment, the server's own first.
+func (s *Server) Routes() []OwnedRoute { return s.allRoutes() }
 
 // Handler serves the API without a socket, for tests and for hosts that bring
 // their own server.
