@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -33,7 +34,7 @@ func (m *Manager) Install(ctx context.Context, source string, c Change) (_ Statu
 		return Status{}, &ConflictError{Plugin: name, Reason: "it is installed already: upgrade it"}
 	}
 	for _, other := range m.manifests() {
-		if other.ID == staged.Manifest.ID && !m.wasHere(other.ID) {
+		if other.ID == staged.Manifest.ID {
 			return Status{}, &ConflictError{Plugin: name, Reason: fmt.Sprintf("there is a plugin with the id %s already", other.ID)}
 		}
 	}
@@ -156,10 +157,29 @@ func (m *Manager) stage(source string) (*bundle.Bundle, string, error) {
 
 // manifests are those of all plugins, the ones that were installed since the
 // boot included.
-func (m *Manager) manifests() []core.Manifest {
-	all := m.host.Manifests()
+func (m *Manager) manifests() []core.Manifest { return m.Current(m.host.Manifests()) }
+
+// Current brings the kernel's manifests up to date: without the plugins that
+// were uninstalled since the boot, with those that were installed, and with the
+// versions that run.
+func (m *Manager) Current(boot []core.Manifest) []core.Manifest {
+	now := map[string]core.Manifest{}
 	for _, a := range m.all() {
-		all = append(all, a.Manifest())
+		now[a.id] = a.Manifest()
+	}
+	var all []core.Manifest
+	for _, b := range boot {
+		current, ours := now[b.ID]
+		switch {
+		case ours:
+			all = append(all, current)
+			delete(now, b.ID)
+		case !m.wasHere(b.ID):
+			all = append(all, b)
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(now)) {
+		all = append(all, now[id])
 	}
 	return all
 }

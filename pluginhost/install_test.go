@@ -73,6 +73,13 @@ func checkInstalled(t *testing.T, h *hosttest.Host, dir, source string, ask func
 	if status, body := h.Do(t, "GET", "/api/v1/automation/actions", nil); status != 200 || !strings.Contains(body, `"fixture.join"`) {
 		t.Errorf("flow nodes = %d %s", status, body)
 	}
+	packages := func(want bool) {
+		t.Helper()
+		if status, body := h.Do(t, "GET", "/api/v1/packages", nil); status != 200 || strings.Contains(body, "com.example.fixture") != want {
+			t.Errorf("packages = %d %s, want the plugin: %t", status, body, want)
+		}
+	}
+	packages(true)
 	lock, err := bundle.LoadLock(dir)
 	if e := lock["fixture"]; err != nil || !e.Enabled || e.GrantedBy == "" || !e.Grants.KV {
 		t.Errorf("lock = %+v, %v", e, err)
@@ -83,6 +90,7 @@ func checkInstalled(t *testing.T, h *hosttest.Host, dir, source string, ask func
 	if syscall.Kill(pid, 0) == nil {
 		t.Errorf("the process %d is there", pid)
 	}
+	packages(false)
 	get(t, h, "/hello/x", 404, "")
 	if made, err := h.Engine.Create(h.Context(), "fix_account", data.Record{"name": "refused"}); err != nil || made.Record["checked"] != nil {
 		t.Errorf("a write afterwards = %v, %v", made.Record, err)

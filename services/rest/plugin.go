@@ -41,8 +41,17 @@ type packageStates interface {
 	PackageStatus(id string) (status string, known bool)
 }
 
-// pluginsKey is the manager of those, where the host has one.
-var pluginsKey = core.NewKey[packageStates]("pluginhost")
+// packageLister knows which of them have come and gone since the boot.
+type packageLister interface {
+	// Current brings the manifests of the boot up to date.
+	Current(boot []core.Manifest) []core.Manifest
+}
+
+// pluginsKey and listerKey are the manager of those, where the host has one.
+var (
+	pluginsKey = core.NewKey[packageStates]("pluginhost")
+	listerKey  = core.NewKey[packageLister]("pluginhost")
+)
 
 // eventsKey is the event log by what the server needs of it. A host may be
 // without.
@@ -98,7 +107,7 @@ func (p *Plugin) Init(ctx context.Context, host core.Context) error {
 	}
 	if err := p.build(host, Parts{
 		Auth: authenticator, Data: engine, Events: events, Routes: contributed(host), Services: func() []string { return serviceNames(host) },
-		Manifests:     host.Manifests,
+		Manifests:     func() []core.Manifest { return currentManifests(host) },
 		PackageStatus: func(id string) (string, bool) { return packageStatus(host, id) },
 	}); err != nil {
 		return err
@@ -195,6 +204,16 @@ func (p *Plugin) OnShutdown(f func()) {
 // AddReadinessCheck implements Service.
 func (p *Plugin) AddReadinessCheck(name string, check func(context.Context) error) (remove func()) {
 	return p.checks.add(name, check)
+}
+
+// currentManifests are those of the plugins that there are at the moment.
+func currentManifests(host core.Context) []core.Manifest {
+	boot := host.Manifests()
+	manager, err := core.Lookup(context.Background(), host, listerKey)
+	if err != nil {
+		return boot // no plugin comes or goes in this host
+	}
+	return manager.Current(boot)
 }
 
 // packageStatus asks the manager, which may have come after this plugin.
