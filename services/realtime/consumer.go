@@ -190,12 +190,16 @@ func (c *consumer) adopt(ctx context.Context, ranges []driver.Range) (found bool
 	return found
 }
 
-// wake makes the workers look into the log.
-func (c *consumer) wake() {
+// wake makes the workers look into the log; certain tells that events were
+// committed just now.
+func (c *consumer) wake(certain bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, w := range c.workers {
 		w.woken.Store(true)
+		if certain {
+			w.certain.Store(true)
+		}
 		poke(w.signal)
 	}
 }

@@ -209,19 +209,21 @@ func (s *Service) halt(ctx context.Context) error {
 
 // Wake makes consumers and subscribers look into the log now. It returns at
 // once and may be called at any time.
-func (s *Service) Wake() {
+func (s *Service) Wake() { s.wake(false) }
+
+func (s *Service) wake(certain bool) {
 	s.mu.Lock()
 	consumers := s.order
 	s.mu.Unlock()
 	for _, c := range consumers {
-		c.wake()
+		c.wake(certain)
 	}
 	s.tail.wake()
 }
 
 // committed runs after the commit of a transaction that appended.
 func (s *Service) committed() {
-	s.Wake()
+	s.wake(true)
 	s.announced.add(topicEvents)
 }
 

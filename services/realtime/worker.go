@@ -21,9 +21,9 @@ type worker struct {
 	first  int
 	signal chan struct{} // there may be events
 	retry  chan struct{} // try again now
-	// woken tells that the signal is a wake-up and not a poll, polled that a
-	// poll found events.
-	woken, polled atomic.Bool
+	// woken tells that the signal is a wake-up and not a poll, certain that
+	// events were committed in this process, polled that a poll found events.
+	woken, certain, polled atomic.Bool
 	failure       atomic.Pointer[driver.Failure]
 
 	mu sync.Mutex
@@ -103,19 +103,22 @@ func (w *worker) step(ctx context.Context) (more bool, err error) {
 	if !r.Enabled || !s.serves(w.first) {
 		return false, nil
 	}
-	// Without a lock, so that a consumer with nothing to do writes nothing.
-	page, err := s.log.Read(ctx, driver.Query{Position: r.Position, First: r.First, Last: r.Last, Limit: 1})
-	switch {
-	case errors.Is(err, driver.ErrForeignPosition): // locking the range repairs it
-	case err != nil:
-		w.outage(ctx, err)
-		return false, err
-	case len(page.Events) == 0 && !page.Stale:
-		w.outages = 0
-		return false, nil
-	}
-	if !woken {
-		w.polled.Store(true)
+	// After a commit here there is something: looking first would only delay it.
+	if !w.certain.Swap(false) {
+		// Without a lock, so that a consumer with nothing to do writes nothing.
+		page, err := s.log.Read(ctx, driver.Query{Position: r.Position, First: r.First, Last: r.Last, Limit: 1})
+		switch {
+		case errors.Is(err, driver.ErrForeignPosition): // locking the range repairs it
+		case err != nil:
+			w.outage(ctx, err)
+			return false, err
+		case len(page.Events) == 0 && !page.Stale:
+			w.outages = 0
+			return false, nil
+		}
+		if !woken {
+			w.polled.Store(true)
+		}
 	}
 	for {
 		b, err := w.batch(ctx)
