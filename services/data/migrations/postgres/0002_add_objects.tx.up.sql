@@ -1,3 +1,4 @@
+-- additive
 CREATE TABLE sys_data_object (
     name       TEXT COLLATE "C" PRIMARY KEY,
     definition TEXT COLLATE "C" NOT NULL,

@@ -1,3 +1,4 @@
+-- additive
 CREATE TABLE sys_data_object (
     name       TEXT PRIMARY KEY NOT NULL,
     definition TEXT NOT NULL,

@@ -1,3 +1,4 @@
+-- additive
 -- The status itself is in no index: claims change it.
 CREATE INDEX sys_http_delivery_list_failed
     ON sys_http_delivery (created_at, id, organization_id) WHERE ended_as = 'failed';
