@@ -70,7 +70,8 @@ func (h *Holder) tick(ctx context.Context) (time.Duration, error) {
 	defer cancel()
 	token := h.token()
 	began := time.Now()
-	p, err := picture{}, error(nil)
+	var p picture
+	var err error
 	if token != "" {
 		if p, err = h.renew(ctx, token); err != nil {
 			return pause, err
