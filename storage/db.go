@@ -129,6 +129,20 @@ func (db *DB) Direct() bool {
 // 1970, a whole number. It moves on inside a transaction.
 func (db *DB) NowSQL() string { return db.driver.NowSQL() }
 
+// BoundedSQL is an SQL condition that always holds, and ends the transaction when
+// this process leaves it idle for 5 s. A transaction that locks what other
+// processes need has it, once, in its first statement: a process that is stopped
+// or cut off in the middle would keep the locks for as long as its connection
+// lives, which may be hours. SQLite needs no such thing, where a process has the
+// file for itself.
+func (db *DB) BoundedSQL() string {
+	if db.Dialect() != Postgres {
+		return "TRUE"
+	}
+	// As a sub-select it is run once, and not for each row.
+	return "(SELECT set_config('idle_in_transaction_session_timeout', '5s', true) IS NOT NULL)"
+}
+
 // NowMillis reads the database's clock in milliseconds since 1970.
 func (db *DB) NowMillis(ctx context.Context) (int64, error) {
 	var now int64

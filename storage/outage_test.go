@@ -216,3 +216,44 @@ func TestPoolRecoversAtOnce(t *testing.T) {
 		t.Errorf("InTx = %v, want success at the second attempt", err)
 	}
 }
+
+// A transaction that is bounded gives up its locks when its process does not go
+// on, though its connection is there.
+func TestBoundedTransactionsEndWhenIdle(t *testing.T) {
+	t.Parallel()
+	db := storagetest.Open(t, storagetest.Postgres(t), storage.Config{})
+	newTable(t, db)
+	if err := put(t.Context(), db, "a"); err != nil {
+		t.Fatal(err)
+	}
+	locked, free := make(chan struct{}), make(chan struct{})
+	ended := make(chan error, 1)
+	go func() {
+		ended <- db.InTx(t.Context(), func(ctx context.Context) error {
+			var n int
+			if err := db.Write(ctx).QueryRowContext(ctx, `SELECT 1 FROM n WHERE k = 'a' AND `+db.BoundedSQL()+` FOR UPDATE`).Scan(&n); err != nil {
+				return err
+			}
+			select {
+			case <-locked:
+				return nil // a retry: the first attempt was the one to be ended
+			default:
+			}
+			close(locked)
+			<-free
+			_, err := db.Write(ctx).ExecContext(ctx, `SELECT 1`)
+			return err
+		})
+	}()
+	<-locked
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	_, err := db.Write(ctx).ExecContext(ctx, `DELETE FROM n WHERE k = 'a'`)
+	close(free)
+	if err != nil {
+		t.Errorf("the lock of an idle transaction is not given up: %v", err)
+	}
+	if err := <-ended; err == nil {
+		t.Error("the idle transaction went on")
+	}
+}

@@ -37,7 +37,9 @@ const renewSQL = `WITH renewed AS (UPDATE sys_node SET lease_until = {now} + $2:
 SELECT 0, token, process, lease_until - {now}, (SELECT COUNT(*) FROM renewed) FROM sys_node
 UNION ALL SELECT 1, COALESCE(token, ''), '', range_number, 0 FROM sys_lease`
 
-func (h *Holder) sql(text string) string { return strings.ReplaceAll(text, "{now}", h.db.NowSQL()) }
+func (h *Holder) sql(text string) string {
+	return strings.NewReplacer("{now}", h.db.NowSQL(), "{bounded}", h.db.BoundedSQL()).Replace(text)
+}
 
 func (h *Holder) renew(ctx context.Context, token string) (p picture, err error) {
 	rows, err := h.db.Write(ctx).QueryContext(ctx, h.sql(renewSQL), h.db.Hot(token, h.cfg.TTL.Milliseconds())...)
@@ -143,8 +145,8 @@ func (h *Holder) bury(ctx context.Context, members []member) (freed bool, err er
 		freed = false
 		// A lease that is renewed at this moment is looked at again once its
 		// row is free, and stays.
-		rows, err := h.db.Write(ctx).QueryContext(ctx, h.sql(`DELETE FROM sys_node WHERE
-			token = ANY ($1::text[]) AND lease_until <= {now} OR token = ANY ($2::text[]) RETURNING token`), over, dead)
+		rows, err := h.db.Write(ctx).QueryContext(ctx, h.sql(`DELETE FROM sys_node WHERE {bounded} AND
+			(token = ANY ($1::text[]) AND lease_until <= {now} OR token = ANY ($2::text[])) RETURNING token`), over, dead)
 		if err != nil {
 			return err
 		}
@@ -238,7 +240,7 @@ func (h *Holder) take(ctx context.Context, token string, n int) (taken Set, err 
 		taken = 0
 		rows, err := h.db.Write(ctx).QueryContext(ctx, h.sql(`UPDATE sys_lease SET token = $1
 			WHERE range_number = ANY (ARRAY(SELECT range_number FROM sys_lease WHERE token IS NULL ORDER BY range_number LIMIT $2 FOR UPDATE SKIP LOCKED))
-				AND token IS NULL
+				AND token IS NULL AND {bounded}
 				AND EXISTS (SELECT 1 FROM sys_node WHERE token = $1 AND lease_until > {now} FOR KEY SHARE)
 			RETURNING range_number`), token, n)
 		if err != nil {
@@ -263,7 +265,7 @@ func (h *Holder) take(ctx context.Context, token string, n int) (taken Set, err 
 // leave frees everything that a token holds and removes it.
 func (h *Holder) leave(ctx context.Context, token string) error {
 	err := h.db.InTx(ctx, func(ctx context.Context) error {
-		if _, err := h.db.Write(ctx).ExecContext(ctx, `DELETE FROM sys_node WHERE token = $1`, token); err != nil {
+		if _, err := h.db.Write(ctx).ExecContext(ctx, h.sql(`DELETE FROM sys_node WHERE token = $1 AND {bounded}`), token); err != nil {
 			return err
 		}
 		_, err := h.db.Write(ctx).ExecContext(ctx, `UPDATE sys_lease SET token = NULL WHERE token = $1`, token)

@@ -175,3 +175,62 @@ func TestClaimsWriteNoIndex(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// A process that is cut off in the middle of a transaction keeps nothing that
+// others need for longer than a lease: neither its row in sys_node, which its
+// takeover deletes, nor deliveries.
+func TestIdleTransactionsAreBounded(t *testing.T) {
+	t.Parallel()
+	db := storagetest.Open(t, storagetest.Postgres(t), storage.Config{})
+	if err := db.Migrate(t.Context(), lease.Migrations(), sqlstore.Migrations()); err != nil {
+		t.Fatal(err)
+	}
+	s := sqlstore.New(db)
+	target := driver.Target{Source: "test", Key: "a", State: driver.TargetActive}
+	if err := s.PutTarget(t.Context(), &target, false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.Write(t.Context()).ExecContext(t.Context(), `INSERT INTO sys_node (token, name, process, lease_until, started_at)
+		VALUES ('live', 'node', '', `+db.NowSQL()+` + 60000, 0)`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Insert(t.Context(), []*driver.Row{{
+		ID: "row", Source: "test", TargetKey: "a", TargetID: target.ID, DedupKey: "row", URL: "http://x.test/", Method: "POST",
+		TimeoutMillis: 1000, Payload: []byte("{}"), OrderSeq: 1, Status: driver.Pending,
+	}}, driver.Terms{Hold: time.Second}); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name string
+		do   func(context.Context) error
+	}{
+		{"claim", func(ctx context.Context) error {
+			rows, err := s.Claim(ctx, driver.ClaimRequest{
+				Node: "node", Token: "token", Hold: time.Second, Lease: driver.Lease{Token: "live"}, Wants: []driver.Want{{TargetID: target.ID, First: 1, Retry: 1}},
+			})
+			if len(rows) != 1 {
+				t.Errorf("claimed %d rows, want 1", len(rows))
+			}
+			return err
+		}},
+		{"record", func(ctx context.Context) error {
+			applied, err := s.Record(ctx, []driver.Outcome{{ID: "row", Token: "token", Status: driver.Pending, Attempts: 1}}, nil)
+			if len(applied) != 1 || !applied[0] {
+				t.Errorf("applied %v, want true", applied)
+			}
+			return err
+		}},
+		{"expire", func(ctx context.Context) error { _, _, err := s.Expire(ctx, true, 6, 10); return err }},
+	} {
+		var bound string
+		err := db.InTx(t.Context(), func(ctx context.Context) error {
+			if err := c.do(ctx); err != nil {
+				return err
+			}
+			return db.Write(ctx).QueryRowContext(ctx, "SHOW idle_in_transaction_session_timeout").Scan(&bound)
+		})
+		if err != nil || bound != "5s" {
+			t.Errorf("%s: the transaction may be idle for %s, want 5s (%v)", c.name, bound, err)
+		}
+	}
+}

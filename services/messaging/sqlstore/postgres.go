@@ -147,7 +147,7 @@ func columnOf[R, T any](rows []R, of func(R) T) []T {
 // index. It reads the clock once in front: as a part of the scan it would be
 // asked for every row, and could not bound the index.
 const pgClaim = `
-WITH clock AS MATERIALIZED (SELECT {now} AS now), picked AS (
+WITH clock AS MATERIALIZED (SELECT {now} AS now WHERE {bounded}), picked AS (
     SELECT p.id FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]{anywhere}) AS w(target_id, first, again{any})
     JOIN sys_http_target h ON h.number = w.target_id AND h.state = 'active' AND {fenced}
     CROSS JOIN LATERAL (
@@ -222,7 +222,7 @@ WITH clock AS MATERIALIZED (SELECT {now} AS now), saved AS (
         $9::bigint[], $10::text[], $11::bool[], $12::text[], $13::bool[])
         AS o(id, token, status, attempts, retry_in, released, ago, signature, code, body, truncated, error, parked)
     CROSS JOIN clock
-    WHERE d.id = o.id AND d.claim_token = o.token AND d.status = 'in_flight'
+    WHERE d.id = o.id AND d.claim_token = o.token AND d.status = 'in_flight' AND {bounded}
     RETURNING d.id
 ), tried AS (
     INSERT INTO sys_http_attempt (id, delivery_id, round, attempt, node, started_at, duration_us, dns_us, connect_us, tls_us,

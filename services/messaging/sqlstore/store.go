@@ -60,7 +60,7 @@ func New(db *storage.DB) *Store {
 
 // sql turns ? into the dialect's placeholders and {now} into its clock.
 func (s *Store) sql(query string) string {
-	query = strings.ReplaceAll(query, "{now}", s.now)
+	query = strings.NewReplacer("{now}", s.now, "{bounded}", s.db.BoundedSQL()).Replace(query)
 	if s.db.Dialect() != storage.Postgres {
 		return query
 	}
@@ -283,7 +283,7 @@ func (s *Store) expireSQL(all bool) string {
 		crash_count = ` + count + `, sent_alone = FALSE,
 		claimed_by = NULL, claimed_at = NULL, claim_token = NULL, claim_expires_at = NULL, updated_at = {now}
 	WHERE ` + s.picked(`SELECT id FROM sys_http_delivery WHERE finished_at IS NULL AND status = 'in_flight' AND `+ended+` ORDER BY claim_expires_at LIMIT ?`+s.lock()) + `
-		AND status = 'in_flight' RETURNING ` + rowColumns)
+		AND status = 'in_flight' AND {bounded} RETURNING ` + rowColumns)
 }
 
 // picked is the condition that a row is among those of a sub-select, in the
