@@ -202,7 +202,12 @@ func (r *runner) restart(ctx context.Context, f *fault) error {
 			f.claims[id] = c
 		}
 	}
-	return nil
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return r.until(ctx, "deliveries go on", func() (bool, error) {
+		all := r.receiver.All()
+		return len(all) > 0 && all[len(all)-1].At.After(f.healed), nil
+	})
 }
 
 // stop stops a host that has requests open, and wakes it when one of these is
