@@ -321,6 +321,10 @@ func rangeOf(path string, row *row) int {
 	return lease.RangeOf(int(row.partition))
 }
 
+// pollInterval is how often a host looks without being woken: rows in flight
+// come no later than that after their claims' end.
+const pollInterval = 5 * time.Second
+
 // takeover: waiting rows of every range go on within a lease, rows in flight
 // when their claims have ended, and not before.
 func (j *judge) takeover(f *fault, arrivals []receiver.Arrival) {
@@ -335,7 +339,8 @@ func (j *judge) takeover(f *fault, arrivals []receiver.Arrival) {
 		j.report.blame("%s of host %d at %s: %d of %d ranges taken over, the last after %s",
 			f.kind, f.node, clock(f.start), t.all.Len(), f.ranges.Len(), t.last)
 	}
-	if t.late > j.r.cfg.Grace {
+	j.report.InFlightLate = max(j.report.InFlightLate, t.late)
+	if t.late > max(j.r.cfg.Grace, pollInterval) {
 		j.report.Late++
 		j.report.blame("%s of host %d at %s: a row in flight was sent again %s after its claim had ended", f.kind, f.node, clock(f.start), t.late)
 	}

@@ -81,7 +81,7 @@ func TestJudge(t *testing.T) {
 		"sent again long after the claim's end": {func(s *scene) {
 			s.arrive(9, 0, "d1")
 			s.arrive(20, 1, "d2")
-			s.arrive(25.1, 1, "d1")
+			s.arrive(29.1, 1, "d1")
 		}, Report{Duplicates: 1, Late: 1}},
 		"sent again twice": {func(s *scene) {
 			s.arrive(9, 0, "d1")

@@ -26,6 +26,9 @@ type Report struct {
 	// until all ranges of the host were served by others.
 	Faults    map[string]int
 	Takeovers map[string][]time.Duration
+	// InFlightLate is the longest time from the end of a claim until its row was
+	// sent by another host.
+	InFlightLate time.Duration
 	// Details says more about what is wrong, in so many lines at most.
 	Details []string
 }
@@ -63,6 +66,9 @@ func (r *Report) Line() string {
 		if times := r.Takeovers[kind]; len(times) > 0 {
 			line += fmt.Sprintf(" %s_takeover_max=%.1fs", kind, slices.Max(times).Seconds())
 		}
+	}
+	if r.InFlightLate > 0 {
+		line += fmt.Sprintf(" in_flight_after_claim_max=%.1fs", r.InFlightLate.Seconds())
 	}
 	return line
 }
