@@ -159,10 +159,10 @@ type Option struct {
 	Value   string `json:"value"`
 	Color   string `json:"color,omitempty"`
 	Default bool   `json:"default,omitempty"`
-	// Implies is an SQL condition that holds for every row of an External table
-	// with this value. Filters on the value repeat it, so that an index that is
-	// restricted by the condition serves them.
-	Implies string `json:"-"`
+	// Means is an SQL condition that holds for the rows of an External table
+	// with this value, and for no others. Filters on the value ask for it
+	// instead, so that an index that is restricted by the condition serves them.
+	Means string `json:"-"`
 }
 
 // FieldType names a field type of the wire protocol.

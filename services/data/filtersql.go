@@ -98,14 +98,11 @@ func (b *builder) leaf(l *leaf) {
 		return
 	}
 	if !l.negate {
-		implied := l.implied()
-		if implied != "" {
-			b.text("(", implied, " AND ")
+		if meanings := l.meanings(); meanings != nil {
+			b.text("(", strings.Join(meanings, " OR "), ")")
+			return
 		}
 		b.test(l, name)
-		if implied != "" {
-			b.text(")")
-		}
 		return
 	}
 	b.text("(", name, " IS NULL OR ")
@@ -117,25 +114,25 @@ func (b *builder) leaf(l *leaf) {
 	b.text("))")
 }
 
-// implied is what else holds for the rows that an equality finds, "" for
-// nothing known.
-func (l *leaf) implied() string {
+// meanings are the conditions that stand for the values of an equality, nil when
+// one of them has none.
+func (l *leaf) meanings() []string {
 	values := l.values
 	switch {
 	case l.test == testEq && l.other == nil:
 		values = []any{l.value}
 	case l.test != testIn:
-		return ""
+		return nil
 	}
-	condition := ""
-	for i, value := range values {
+	var out []string
+	for _, value := range values {
 		at := slices.IndexFunc(l.column.Options, func(o object.Option) bool { return o.Value == value })
-		if at < 0 || i > 0 && l.column.Options[at].Implies != condition {
-			return ""
+		if at < 0 || l.column.Options[at].Means == "" {
+			return nil
 		}
-		condition = l.column.Options[at].Implies
+		out = append(out, l.column.Options[at].Means)
 	}
-	return condition
+	return out
 }
 
 // test writes the condition that is null or false for a null field.

@@ -137,21 +137,21 @@ func TestExternalTable(t *testing.T) {
 	})
 }
 
-// TestExternalValueImplies: a filter on a value repeats the condition that its
-// rows are said to meet, alone or with others of the same condition.
-func TestExternalValueImplies(t *testing.T) {
+// TestExternalValueMeans: a filter on values asks for what they mean, when all
+// of them mean something.
+func TestExternalValueMeans(t *testing.T) {
 	t.Parallel()
 	storagetest.EachDialect(t, func(t *testing.T, db *storage.DB) {
 		exec(t, db, "CREATE TABLE sys_job (id TEXT PRIMARY KEY, state TEXT, ended BIGINT, created_at BIGINT)")
 		b := setup(t, db, object.Schema{Name: "sys_job", External: true, Fields: object.Fields{{Name: "state", Type: object.Select, Options: []object.Option{
-			{Value: "new", Implies: "ended IS NULL"}, {Value: "busy", Implies: "ended IS NULL"}, {Value: "done", Implies: "ended = 1"}, {Value: "odd"},
+			{Value: "new", Means: "state = 'new' AND ended IS NULL"}, {Value: "busy", Means: "state = 'busy' AND ended IS NULL"}, {Value: "done", Means: "ended = 2"}, {Value: "odd"},
 		}}}})
-		for _, row := range []string{"('a', 'new', NULL, 1)", "('b', 'new', 1, 1)", "('c', 'busy', NULL, 1)", "('d', 'done', 1, 1)", "('e', 'done', NULL, 1)", "('f', 'odd', 1, 1)"} {
+		for _, row := range []string{"('a', 'new', NULL, 1)", "('b', 'new', 1, 1)", "('c', 'busy', NULL, 1)", "('d', 'done', 2, 1)", "('e', 'done', NULL, 1)", "('f', 'odd', 1, 1)"} {
 			exec(t, db, "INSERT INTO sys_job VALUES "+row)
 		}
 		for filter, want := range map[string]string{
 			`{"state":"new"}`: "a", `{"state":"done"}`: "d", `{"state":"odd"}`: "f", `{"state":{"$in":["new","busy"]}}`: "ac",
-			`{"state":{"$in":["new","done"]}}`: "abde", `{"state":{"$ne":"new"}}`: "cdef",
+			`{"state":{"$in":["new","done"]}}`: "ad", `{"state":{"$in":["new","odd"]}}`: "abf", `{"state":{"$ne":"new"}}`: "cdef",
 		} {
 			f := must(data.ParseFilter(must(b.Object("sys_job"))(t), json.RawMessage(filter)))(t)
 			var got []string

@@ -142,13 +142,13 @@ func organization() object.Field {
 
 func status() object.Field {
 	f := field("status", "Status", object.Select)
-	f.Index = true // by what each implies
+	f.Index = true // by what each means
 	for _, s := range []Status{StatusPending, StatusInFlight, StatusSuccess, StatusFailed, StatusDead} {
-		implies := "finished_at IS NULL"
+		means := "finished_at IS NULL AND status = '" + string(s) + "'"
 		if s.Terminal() {
-			implies = "ended_as = '" + string(s) + "'"
+			means = "ended_as = '" + string(s) + "'"
 		}
-		f.Options = append(f.Options, object.Option{Label: string(s), Value: string(s), Implies: implies})
+		f.Options = append(f.Options, object.Option{Label: string(s), Value: string(s), Means: means})
 	}
 	return f
 }

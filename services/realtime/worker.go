@@ -24,7 +24,7 @@ type worker struct {
 	// woken tells that the signal is a wake-up and not a poll, certain that
 	// events were committed in this process, polled that a poll found events.
 	woken, certain, polled atomic.Bool
-	failure       atomic.Pointer[driver.Failure]
+	failure                atomic.Pointer[driver.Failure]
 
 	mu sync.Mutex
 	// seen is the range as last read or saved. Its position may be old, when
