@@ -84,7 +84,7 @@ func alone(ctx context.Context, b box, do scenario) (f Figures, s Settings, err 
 	if b.keys, err = seal.Generate(); err != nil {
 		return f, s, err
 	}
-	if b.leases, err = lease.New(b.db.DB, lease.Config{Node: "bench"}); err != nil {
+	if err := b.hold(); err != nil {
 		return f, s, err
 	}
 	// A host logs a line per attempt by default. It is made here too, and
@@ -93,6 +93,12 @@ func alone(ctx context.Context, b box, do scenario) (f Figures, s Settings, err 
 		slog.NewTextHandler(b.cfg.Log, &slog.HandlerOptions{Level: slog.LevelError})))
 	f, err = do(ctx, &b)
 	return f, settingsOf(settings), err
+}
+
+// hold prepares the leases of the host on the database as it is opened now.
+func (b *box) hold() (err error) {
+	b.leases, err = lease.New(b.db.DB, lease.Config{Node: "bench"})
+	return err
 }
 
 // progress tells of a step.

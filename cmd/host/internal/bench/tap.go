@@ -52,7 +52,7 @@ func (b *box) countQueries(ctx context.Context) (queries func() int64, err error
 	b.db.DB = tapped
 	drop := b.db.drop
 	b.db.drop = func() error { return errors.Join(drop(), listener.Close()) }
-	return t.queries.Load, direct.Close()
+	return t.queries.Load, errors.Join(direct.Close(), b.hold())
 }
 
 // tap forwards connections to a PostgreSQL server and counts their queries.
