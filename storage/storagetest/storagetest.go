@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"database/sql"
 	"encoding/hex"
+	"errors"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
 
 	"github.com/objecthost/objecthost/storage"
@@ -115,6 +117,23 @@ func randomHex(t testing.TB) string {
 	return hex.EncodeToString(b)
 }
 
+// execute runs a statement again when the server made it the victim of a
+// deadlock: dropping a schema locks all its tables, while the last statements of
+// connections that are being closed, or the server's own vacuum, hold some.
+func execute(ctx context.Context, db *sql.DB, statement string) error {
+	for {
+		_, err := db.ExecContext(ctx, statement)
+		var failed *pgconn.PgError
+		if !errors.As(err, &failed) || failed.Code != deadlockDetected {
+			return err
+		}
+	}
+}
+
+// deadlockDetected is the SQLSTATE of a transaction that was rolled back to
+// resolve a deadlock.
+const deadlockDetected = "40P01"
+
 // admin runs one statement on a connection of its own.
 func admin(t testing.TB, server, statement string) {
 	t.Helper()
@@ -122,7 +141,7 @@ func admin(t testing.TB, server, statement string) {
 	defer cancel()
 	db, err := sql.Open("pgx", server)
 	if err == nil {
-		_, err = db.ExecContext(ctx, statement)
+		err = execute(ctx, db, statement)
 		_ = db.Close()
 	}
 	if err != nil {
