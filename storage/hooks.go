@@ -173,19 +173,7 @@ func AfterCommit(ctx context.Context, fn func(ctx context.Context)) {
 // called in, rolls back; the last one added runs first. Memory stores undo
 // their changes with it. Without a transaction in ctx it does nothing.
 func OnRollback(ctx context.Context, fn func()) {
-	l := currentLevel(ctx)
-	if l == nil {
-		return
-	}
-	l = l.settled()
-	state := l.state
-	if state == levelOpen {
-		l.undo = append(l.undo, fn)
-	}
-	l.mu.Unlock()
-	if state == levelRolledBack {
-		fn()
-	}
+	onEnd(ctx, levelRolledBack, func(l *level) *[]func() { return &l.undo }, fn)
 }
 
 // OnCommitUnknown calls fn when the connection is lost while the outermost
@@ -194,6 +182,12 @@ func OnRollback(ctx context.Context, fn func()) {
 // is forgotten with a savepoint that rolls back. Without a transaction in ctx it
 // does nothing.
 func OnCommitUnknown(ctx context.Context, fn func()) {
+	onEnd(ctx, levelUnknown, func(l *level) *[]func() { return &l.unsure }, fn)
+}
+
+// onEnd adds fn to a list of the transaction of ctx, or calls it when the
+// transaction has already come to the end that the list is for.
+func onEnd(ctx context.Context, end levelState, list func(*level) *[]func(), fn func()) {
 	l := currentLevel(ctx)
 	if l == nil {
 		return
@@ -201,10 +195,10 @@ func OnCommitUnknown(ctx context.Context, fn func()) {
 	l = l.settled()
 	state := l.state
 	if state == levelOpen {
-		l.unsure = append(l.unsure, fn)
+		*list(l) = append(*list(l), fn)
 	}
 	l.mu.Unlock()
-	if state == levelUnknown {
+	if state == end {
 		fn()
 	}
 }
