@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/uptrace/bun"
 )
@@ -130,17 +131,17 @@ func (db *DB) Direct() bool {
 func (db *DB) NowSQL() string { return db.driver.NowSQL() }
 
 // BoundedSQL is an SQL condition that always holds, and ends the transaction when
-// this process leaves it idle for 5 s. A transaction that locks what other
+// this process leaves it idle for so long, a whole number of seconds. A transaction that locks what other
 // processes need has it, once, in its first statement: a process that is stopped
 // or cut off in the middle would keep the locks for as long as its connection
 // lives, which may be hours. SQLite needs no such thing, where a process has the
 // file for itself.
-func (db *DB) BoundedSQL() string {
+func (db *DB) BoundedSQL(idle time.Duration) string {
 	if db.Dialect() != Postgres {
 		return "TRUE"
 	}
 	// As a sub-select it is run once, and not for each row.
-	return "(SELECT set_config('idle_in_transaction_session_timeout', '5s', true) IS NOT NULL)"
+	return fmt.Sprintf("(SELECT set_config('idle_in_transaction_session_timeout', '%ds', true) IS NOT NULL)", idle/time.Second)
 }
 
 // NowMillis reads the database's clock in milliseconds since 1970.

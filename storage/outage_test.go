@@ -231,7 +231,7 @@ func TestBoundedTransactionsEndWhenIdle(t *testing.T) {
 	go func() {
 		ended <- db.InTx(t.Context(), func(ctx context.Context) error {
 			var n int
-			if err := db.Write(ctx).QueryRowContext(ctx, `SELECT 1 FROM n WHERE k = 'a' AND `+db.BoundedSQL()+` FOR UPDATE`).Scan(&n); err != nil {
+			if err := db.Write(ctx).QueryRowContext(ctx, `SELECT 1 FROM n WHERE k = 'a' AND `+db.BoundedSQL(5*time.Second)+` FOR UPDATE`).Scan(&n); err != nil {
 				return err
 			}
 			select {

@@ -49,6 +49,10 @@ type Config struct {
 	Logger *slog.Logger
 }
 
+// IdleTransaction is how long a transaction that locks a process's lease may sit
+// idle, see [storage.DB.BoundedSQL]. A takeover may have to wait for it.
+const IdleTransaction = 5 * time.Second
+
 // Held is what a process holds at one moment.
 type Held struct {
 	// Ranges is empty when the lease was not renewed in time.

@@ -38,7 +38,7 @@ SELECT 0, token, process, lease_until - {now}, (SELECT COUNT(*) FROM renewed) FR
 UNION ALL SELECT 1, COALESCE(token, ''), '', range_number, 0 FROM sys_lease`
 
 func (h *Holder) sql(text string) string {
-	return strings.NewReplacer("{now}", h.db.NowSQL(), "{bounded}", h.db.BoundedSQL()).Replace(text)
+	return strings.NewReplacer("{now}", h.db.NowSQL(), "{bounded}", h.db.BoundedSQL(IdleTransaction)).Replace(text)
 }
 
 func (h *Holder) renew(ctx context.Context, token string) (p picture, err error) {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/objecthost/objecthost/services/messaging/driver"
 	"github.com/objecthost/objecthost/storage"
+	"github.com/objecthost/objecthost/storage/lease"
 )
 
 //go:embed migrations
@@ -60,7 +61,7 @@ func New(db *storage.DB) *Store {
 
 // sql turns ? into the dialect's placeholders and {now} into its clock.
 func (s *Store) sql(query string) string {
-	query = strings.NewReplacer("{now}", s.now, "{bounded}", s.db.BoundedSQL()).Replace(query)
+	query = strings.NewReplacer("{now}", s.now, "{bounded}", s.db.BoundedSQL(lease.IdleTransaction)).Replace(query)
 	if s.db.Dialect() != storage.Postgres {
 		return query
 	}

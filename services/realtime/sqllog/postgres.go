@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"sync/atomic"
+	"time"
 
 	"github.com/objecthost/objecthost/core/event"
 	"github.com/objecthost/objecthost/services/realtime/driver"
@@ -323,5 +324,5 @@ func (p *postgres) Clean(ctx context.Context, c driver.Clean) (driver.Cleaned, e
 // is stopped in the middle of a batch would keep the range from the others for
 // as long as its connection lives.
 func (p *postgres) lockClause() string {
-	return " AND set_config('idle_in_transaction_session_timeout', '10s', true) IS NOT NULL FOR UPDATE"
+	return " AND " + p.db.BoundedSQL(10*time.Second) + " FOR UPDATE"
 }
