@@ -61,6 +61,8 @@ type dispatcher struct {
 	// held are the ranges of partitions that are served here, busy the requests
 	// of each range whose outcomes are not saved yet.
 	held lease.Set
+	// partitions lists those of held, nil for all.
+	partitions []int64
 	// releasing counts, by ordering key, the rows whose give-back is not saved
 	// yet: no later row of their key may be sent before they wait again.
 	// released are those that were saved while a claim was made, which may not
@@ -105,7 +107,7 @@ func newDispatcher(s *Service) *dispatcher {
 	}
 	d.rec = newOutcomeWriter(d)
 	if s.cfg.Leases != nil {
-		d.held = s.cfg.Leases.Held().Ranges
+		d.hold(s.cfg.Leases.Held().Ranges)
 		s.cfg.Leases.Watch(d.leasesChanged)
 	}
 	d.listen()
@@ -422,7 +424,7 @@ func (d *dispatcher) claimWants(ctx context.Context, c claim) error {
 		d.accept(rows, c, began.Add(d.cfg.QueueWait))
 		return nil
 	case away(err) || ctx.Err() != nil:
-		d.suspect(true) // the claim may have been made all the same
+		d.suspect() // the claim may have been made all the same
 		return err
 	case len(c.wants) > 1:
 		a, b := c, c

@@ -70,21 +70,25 @@ func (d *dispatcher) lease() lease.Held {
 
 // leased are the terms of a claim under a lease. d.mu is held.
 func (d *dispatcher) leased(held lease.Held) driver.Lease {
-	l := driver.Lease{Token: held.Token}
-	if d.held != lease.All {
-		l.Partitions = d.held.Partitions()
+	return driver.Lease{Token: held.Token, Partitions: d.partitions}
+}
+
+// hold notes what is served here. d.mu is held.
+func (d *dispatcher) hold(held lease.Set) {
+	d.held, d.partitions = held, nil
+	if held != lease.All {
+		d.partitions = held.Partitions()
 	}
-	return l
 }
 
 // view is what to look at in the store.
 func (d *dispatcher) view() (v driver.View) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.held == lease.All {
+	if d.partitions == nil {
 		return v
 	}
-	v.Partitions, v.Anywhere = d.held.Partitions(), []int64{}
+	v.Partitions, v.Anywhere = d.partitions, []int64{}
 	for id, t := range d.targets {
 		if !t.spread() && d.serves(t, 0) {
 			v.Anywhere = append(v.Anywhere, id)
@@ -99,7 +103,7 @@ func (d *dispatcher) view() (v driver.View) {
 func (d *dispatcher) leasesChanged(ctx context.Context, held lease.Set) {
 	d.mu.Lock()
 	lost := d.held &^ held
-	d.held = held
+	d.hold(held)
 	d.suspicious = true // another process may have ended
 	for _, t := range d.targets {
 		t.limiter.bound(d.limitOf(t))

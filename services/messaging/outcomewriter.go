@@ -156,7 +156,7 @@ func (w *outcomeWriter) save(batch []item) bool {
 		case !away(err):
 			// The claim's end gives the row back.
 			w.d.log.Error("save outcome", "delivery_id", batch[0].outcome.ID, "error", err)
-			w.d.suspect(true)
+			w.d.suspect()
 			w.d.targetChanged(batch[0].job.target.id)
 			return true
 		}

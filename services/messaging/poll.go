@@ -107,15 +107,12 @@ func (d *dispatcher) poll(ctx context.Context) (time.Duration, error) {
 // orphansEvery is the time between looks for orphaned claims without a reason.
 const orphansEvery = 30 * time.Second
 
-// suspect has the store looked at for orphaned claims: until there are none,
-// and if long is set for as long as a claim of this process could last, because
-// one may be stored that it does not know of.
-func (d *dispatcher) suspect(long bool) {
+// suspect has the store looked at for orphaned claims for as long as a claim of
+// this process could last: one may be stored that it does not know of.
+func (d *dispatcher) suspect() {
 	d.mu.Lock()
 	d.suspicious = true
-	if long {
-		d.suspectUntil = time.Now().Add(d.cfg.hold() + maxTimeout)
-	}
+	d.suspectUntil = time.Now().Add(d.cfg.hold() + maxTimeout)
 	d.mu.Unlock()
 	kick(d.pollKick)
 }

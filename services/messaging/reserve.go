@@ -60,7 +60,7 @@ func (d *dispatcher) reserve(ctx context.Context, rows []*driver.Row) *reservati
 	}
 	if r.held != nil {
 		r.timer = time.AfterFunc(d.reservationLimit, func() {
-			d.suspect(true)
+			d.suspect()
 			r.release(rows...)
 		})
 	}
@@ -128,7 +128,7 @@ func (r *reservation) unknown() {
 	d.pump()
 	d.mu.Unlock()
 	d.giveBack(giveBack)
-	d.suspect(true) // the commit may still be under way
+	d.suspect() // the commit may still be under way
 }
 
 func (d *dispatcher) unreserve(j *job) {
