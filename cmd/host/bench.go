@@ -82,52 +82,46 @@ func benchDeliveriesCommand(env environment) *cobra.Command {
 	return c
 }
 
-func benchEventsCommand(env environment) *cobra.Command {
+// benchOf is the command of a bench with two or three numbers of its own.
+func benchOf(env environment, use, short string, flags func(*cobra.Command, *bench.Config),
+	measure func(context.Context, bench.Config) (*bench.Report, error),
+) *cobra.Command {
 	var cfg bench.Config
-	c := &cobra.Command{Use: "events", Short: "Measure the event log with a durable consumer", Args: cobra.NoArgs}
+	c := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs}
 	run := benchFlags(c, &cfg, env)
-	c.Flags().IntVar(&cfg.Rows, "rows", 20_000, "events of a run, appended in batches of 100")
-	c.Flags().IntVar(&cfg.Writers, "writers", 2, "goroutines that append")
+	flags(c, &cfg)
 	c.RunE = func(*cobra.Command, []string) error {
-		return run(func(ctx context.Context) (*bench.Report, error) { return bench.Events(ctx, cfg) })
+		return run(func(ctx context.Context) (*bench.Report, error) { return measure(ctx, cfg) })
 	}
 	return c
+}
+
+func benchEventsCommand(env environment) *cobra.Command {
+	return benchOf(env, "events", "Measure the event log with a durable consumer", func(c *cobra.Command, cfg *bench.Config) {
+		c.Flags().IntVar(&cfg.Rows, "rows", 20_000, "events of a run, appended in batches of 100")
+		c.Flags().IntVar(&cfg.Writers, "writers", 2, "goroutines that append")
+	}, bench.Events)
 }
 
 func benchFlowsCommand(env environment) *cobra.Command {
-	var cfg bench.Config
-	c := &cobra.Command{Use: "flows", Short: "Measure flows that records start, each with a durable http node", Args: cobra.NoArgs}
-	run := benchFlags(c, &cfg, env)
-	c.Flags().IntVar(&cfg.Rows, "rows", 10_000, "records of a run, created in batches of 100")
-	c.Flags().IntVar(&cfg.RecordWriters, "record-writers", 2, "goroutines that create records")
-	c.RunE = func(*cobra.Command, []string) error {
-		return run(func(ctx context.Context) (*bench.Report, error) { return bench.Flows(ctx, cfg) })
-	}
-	return c
+	return benchOf(env, "flows", "Measure flows that records start, each with a durable http node", func(c *cobra.Command, cfg *bench.Config) {
+		c.Flags().IntVar(&cfg.Rows, "rows", 10_000, "records of a run, created in batches of 100")
+		c.Flags().IntVar(&cfg.RecordWriters, "record-writers", 2, "goroutines that create records")
+	}, bench.Flows)
 }
 
 func benchAPICommand(env environment) *cobra.Command {
-	var cfg bench.Config
-	c := &cobra.Command{Use: "api", Short: "Measure the record API over HTTP", Args: cobra.NoArgs}
-	run := benchFlags(c, &cfg, env)
-	c.Flags().IntVar(&cfg.Rows, "rows", 5_000, "records of a run")
-	c.Flags().IntVar(&cfg.Writers, "writers", 16, "clients at once")
-	c.RunE = func(*cobra.Command, []string) error {
-		return run(func(ctx context.Context) (*bench.Report, error) { return bench.API(ctx, cfg) })
-	}
-	return c
+	return benchOf(env, "api", "Measure the record API over HTTP", func(c *cobra.Command, cfg *bench.Config) {
+		c.Flags().IntVar(&cfg.Rows, "rows", 5_000, "records of a run")
+		c.Flags().IntVar(&cfg.Writers, "writers", 16, "clients at once")
+	}, bench.API)
 }
 
 func benchListsCommand(env environment) *cobra.Command {
-	var cfg bench.Config
-	c := &cobra.Command{Use: "lists", Short: "Measure lists of many deliveries over HTTP", Args: cobra.NoArgs}
-	run := benchFlags(c, &cfg, env)
-	c.Flags().IntVar(&cfg.Rows, "rows", 1_000_000, "deliveries in the table")
-	c.Flags().IntVar(&cfg.Samples, "samples", 100, "how often each list is asked for")
-	c.RunE = func(*cobra.Command, []string) error {
-		return run(func(ctx context.Context) (*bench.Report, error) { return bench.Lists(ctx, cfg) })
-	}
-	return c
+	return benchOf(env, "lists", "Measure lists of many deliveries over HTTP", func(c *cobra.Command, cfg *bench.Config) {
+		c.Flags().IntVar(&cfg.Rows, "rows", 1_000_000, "deliveries in the table")
+		c.Flags().IntVar(&cfg.Samples, "samples", 100, "how often each list is asked for")
+	}, bench.Lists)
 }
 
 // benchReceiverCommand is the receiver's process, which a bench starts itself.
