@@ -43,6 +43,17 @@ func Build(ctx context.Context, dir string, tags ...string) (string, error) {
 	return bin, nil
 }
 
+// BuildBroken is Build for a host with a defect that tests must find, which the
+// host has with the environment that is returned; "" is none.
+func BuildBroken(ctx context.Context, dir, defect string) (bin string, env []string, err error) {
+	var tags []string
+	if defect != "" {
+		tags, env = []string{"faults"}, []string{"OBJECTHOST_FAULT=" + defect}
+	}
+	bin, err = Build(ctx, dir, tags...)
+	return bin, env, err
+}
+
 // Host is a running host process.
 type Host struct {
 	// URL is where it listens. Key is the API key that it printed, "" when it

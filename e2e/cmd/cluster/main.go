@@ -40,11 +40,7 @@ func run(ctx context.Context) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	var tags, env []string
-	if *broken != "" {
-		tags, env = []string{"faults"}, []string{"OBJECTHOST_FAULT=" + *broken}
-	}
-	bin, err := proc.Build(ctx, dir, tags...)
+	bin, env, err := proc.BuildBroken(ctx, dir, *broken)
 	if err != nil {
 		return err
 	}
