@@ -11,8 +11,8 @@ import (
 const (
 	// groupTimeout bounds one group commit.
 	groupTimeout = 30 * time.Second
-	// groupLinger is how long a commit waits for the callers that shared the
-	// last one, which are likely to come again.
+	// groupLinger is how long a commit waits at most for as many callers as
+	// shared the last one, who are likely to come again.
 	groupLinger = time.Millisecond
 )
 
@@ -25,6 +25,10 @@ type groupCommitter struct {
 	mu      sync.Mutex
 	units   []*unit
 	running bool
+	// want is the number of units that end the wait for more, ready tells that
+	// they are there.
+	want  int
+	ready chan struct{}
 }
 
 // unit is the call of one goroutine: its rows commit together or not at all.
@@ -35,7 +39,9 @@ type unit struct {
 	done chan struct{}
 }
 
-func newGroupCommitter(s *Service) *groupCommitter { return &groupCommitter{s: s} }
+func newGroupCommitter(s *Service) *groupCommitter {
+	return &groupCommitter{s: s, ready: make(chan struct{}, 1)}
+}
 
 // submit returns when the rows are committed, or with the error that they
 // alone have. When ctx ends first the rows may be committed all the same.
@@ -50,6 +56,9 @@ func (g *groupCommitter) submit(ctx context.Context, rows []*driver.Row) ([]Enqu
 		g.running = true
 		go g.run()
 	}
+	if len(g.units) == g.want {
+		kick(g.ready)
+	}
 	g.mu.Unlock()
 	select {
 	case <-u.done:
@@ -60,20 +69,44 @@ func (g *groupCommitter) submit(ctx context.Context, rows []*driver.Row) ([]Enqu
 }
 
 func (g *groupCommitter) run() {
-	shared := false
+	last := 0
 	for {
-		if shared {
-			time.Sleep(groupLinger)
+		if last > 1 {
+			g.gather(last)
 		}
 		batch := g.take()
 		if batch == nil {
 			return
 		}
-		shared = len(batch) > 1
+		last = len(batch)
 		ctx, cancel := context.WithTimeout(context.Background(), groupTimeout)
 		g.commit(ctx, batch)
 		cancel()
 	}
+}
+
+// gather waits for so many units, no longer than the linger.
+func (g *groupCommitter) gather(units int) {
+	g.mu.Lock()
+	if len(g.units) >= units {
+		g.mu.Unlock()
+		return
+	}
+	g.want = units
+	select {
+	case <-g.ready: // of an earlier wait that ended by its time
+	default:
+	}
+	g.mu.Unlock()
+	timer := time.NewTimer(groupLinger)
+	defer timer.Stop()
+	select {
+	case <-g.ready:
+	case <-timer.C:
+	}
+	g.mu.Lock()
+	g.want = 0
+	g.mu.Unlock()
 }
 
 // take removes the next batch of units; nil ends the run.
