@@ -236,8 +236,13 @@ func kick(c chan struct{}) {
 
 func (d *dispatcher) kickClaim() { kick(d.claimKick) }
 
-// lowWater is the number of waiting claimed rows below which more are claimed.
-func (d *dispatcher) lowWater() int { return min(2*d.cfg.MaxInFlight, max(1, d.cfg.BatchSize/2)) }
+// lowWater is the number of waiting claimed rows below which more are claimed:
+// so many that the senders have work until the next claim is made.
+func (d *dispatcher) lowWater() int { return d.cfg.BatchSize }
+
+// backlogLimit is the number of unsaved outcomes from which no more rows are
+// claimed: a store that is slower than the receivers sets the pace.
+func (d *dispatcher) backlogLimit() int { return 4 * d.cfg.BatchSize }
 
 // due notes that a row of a target is due after a delay that has just been
 // saved.
@@ -445,8 +450,7 @@ func (d *dispatcher) wants() (c claim) {
 	held := d.lease()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	budget := d.cfg.BatchSize - d.queued
-	if held.Ranges == 0 || d.stopping || d.queued >= d.lowWater() || budget <= 0 || d.rec.backlog() > 4*d.cfg.BatchSize {
+	if held.Ranges == 0 || d.stopping || d.queued >= d.lowWater() || d.rec.backlog() > d.backlogLimit() {
 		return c
 	}
 	now := time.Now()
@@ -459,6 +463,7 @@ func (d *dispatcher) wants() (c claim) {
 	if len(eligible) == 0 {
 		return c
 	}
+	budget := d.cfg.BatchSize
 	// The longest unserved first, so that a budget smaller than the number of
 	// targets goes round.
 	slices.SortFunc(eligible, func(a, b *target) int { return a.lastClaim.Compare(b.lastClaim) })

@@ -157,6 +157,9 @@ func (d *dispatcher) jobsSettled(batch []item) {
 			}
 		}
 	}
+	if d.rec.backlog() <= d.backlogLimit() && d.queued < d.lowWater() {
+		d.kickClaim()
+	}
 	d.mu.Unlock()
 	kick(d.settled)
 }

@@ -31,6 +31,11 @@ const (
 	// when the one before held at least lingerFrom.
 	outcomeLinger = 3 * time.Millisecond
 	lingerFrom    = 8
+	// savers is the number of batches that are saved at once where the store
+	// writes in parallel. Those after the first take no part before there is
+	// a share of a batch for each: outcomes cost least in company.
+	savers      = 2
+	shareOfMore = 4
 )
 
 // item is an outcome on its way into the store.
@@ -49,29 +54,45 @@ type item struct {
 type outcomeWriter struct {
 	d *dispatcher
 
-	mu      sync.Mutex
-	items   []item
-	saving  int // outcomes of the batch that is being saved
-	closed  bool
-	kick    chan struct{}
-	stopped chan struct{}
-	ctx     context.Context // ends when the grace time for saving is over
-	cancel  context.CancelFunc
+	mu     sync.Mutex
+	items  []item
+	saving int // outcomes of the batches that are being saved
+	closed bool
+	kick   chan struct{}
+	more   chan struct{} // wakes a further saver
+	// reporting keeps one order of what is told about saved batches.
+	reporting sync.Mutex
+	stopped   chan struct{}
+	ctx       context.Context // ends when the grace time for saving is over
+	cancel    context.CancelFunc
 }
 
 func newOutcomeWriter(d *dispatcher) *outcomeWriter {
-	w := &outcomeWriter{d: d, kick: make(chan struct{}, 1), stopped: make(chan struct{})}
+	w := &outcomeWriter{d: d, kick: make(chan struct{}, 1), more: make(chan struct{}, 1), stopped: make(chan struct{})}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	return w
 }
 
-func (w *outcomeWriter) start() { go w.run() }
+func (w *outcomeWriter) start() {
+	var all sync.WaitGroup
+	all.Go(func() { w.run(w.kick, 1) })
+	if !w.d.cfg.Exclusive { // one writer at a time is all that SQLite has
+		for range savers - 1 {
+			all.Go(func() { w.run(w.more, w.d.cfg.BatchSize/shareOfMore) })
+		}
+	}
+	go func() { all.Wait(); close(w.stopped) }()
+}
 
 func (w *outcomeWriter) add(it item) {
 	w.mu.Lock()
 	w.items = append(w.items, it)
+	many := len(w.items) >= w.d.cfg.BatchSize/shareOfMore
 	w.mu.Unlock()
 	kick(w.kick)
+	if many {
+		kick(w.more)
+	}
 }
 
 // backlog is the number of outcomes that are not saved yet.
@@ -87,6 +108,7 @@ func (w *outcomeWriter) stop(ctx context.Context) error {
 	w.closed = true
 	w.mu.Unlock()
 	kick(w.kick)
+	kick(w.more)
 	select {
 	case <-w.stopped:
 		w.cancel()
@@ -98,15 +120,15 @@ func (w *outcomeWriter) stop(ctx context.Context) error {
 	}
 }
 
-func (w *outcomeWriter) run() {
-	defer close(w.stopped)
+// run saves batches of at least so many outcomes until the writer is closed.
+func (w *outcomeWriter) run(kick <-chan struct{}, least int) {
 	last := 0
-	for range w.kick {
+	for range kick {
 		for {
 			if last >= lingerFrom && !sleep(w.ctx, outcomeLinger) {
 				return
 			}
-			batch, closed := w.take()
+			batch, closed := w.take(least)
 			last = len(batch)
 			if len(batch) == 0 {
 				if closed {
@@ -117,21 +139,33 @@ func (w *outcomeWriter) run() {
 			if !w.save(batch) {
 				return
 			}
+			w.saved(len(batch))
 			w.d.jobsSettled(batch)
 		}
 	}
 }
 
-func (w *outcomeWriter) take() ([]item, bool) {
+// take removes the next batch, nil when fewer outcomes wait than are asked for.
+func (w *outcomeWriter) take(least int) ([]item, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	n := min(len(w.items), w.d.cfg.BatchSize)
+	if n < least && !w.closed {
+		n = 0
+	}
 	batch := w.items[:n:n]
-	w.items, w.saving = w.items[n:], n
+	w.items = w.items[n:]
+	w.saving += n
 	if len(w.items) == 0 {
 		w.items = nil
 	}
 	return batch, w.closed
+}
+
+func (w *outcomeWriter) saved(n int) {
+	w.mu.Lock()
+	w.saving -= n
+	w.mu.Unlock()
 }
 
 // save stores a batch, waiting for the store while it is away; false when the
@@ -208,9 +242,11 @@ func (w *outcomeWriter) write(batch []item) error {
 		return err
 	}
 	w.d.setErr(nil)
+	w.reporting.Lock()
 	for i := range batch {
 		w.report(&batch[i], applied[i])
 	}
+	w.reporting.Unlock()
 	w.noteTouches(touches)
 	return nil
 }
