@@ -107,7 +107,7 @@ func (d *Driver) dsn(cfg storage.Config, readOnly bool) string {
 	if readOnly {
 		pragmas = append(pragmas, "cache_size(-4000)", "query_only(1)")
 	} else {
-		pragmas = append(pragmas, "cache_size(-32000)", "journal_mode(WAL)", "wal_autocheckpoint(4000)")
+		pragmas = append(pragmas, "cache_size(-16000)", "journal_mode(WAL)", "wal_autocheckpoint(4000)")
 		q.Set("_txlock", "immediate")
 	}
 	q["_pragma"] = pragmas
