@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -30,7 +31,15 @@ const (
 	exitMisuse  = 2
 )
 
+// gcPercent is the garbage collector's GOGC where the environment names none. A
+// host's live heap is small beside its program and its database's cache, and
+// collecting half as often leaves a drain a sixth of its processor time.
+const gcPercent = 200
+
 func main() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
 	os.Exit(run(context.Background(), os.Args[1:], environment{
 		getenv: os.Getenv, environ: os.Environ(), stdout: os.Stdout, stderr: os.Stderr,
 	}))
