@@ -44,7 +44,7 @@ func TestCase_OPS_04_HotStatementsUseTheirIndexes(t *testing.T) {
 					sql   string
 					args  []any
 					index []string
-				}{query, args, []string{"sys_http_delivery_due", "sys_http_delivery_pkey"}}
+				}{query, args, []string{"sys_http_delivery_due", "Tid Scan"}}
 			}
 			query, partial := s.outlookSQL(driver.View{Partitions: []int64{1, 2, 3}, Anywhere: []int64{1}})
 			statements["outlook of some partitions"] = struct {
@@ -59,11 +59,18 @@ func TestCase_OPS_04_HotStatementsUseTheirIndexes(t *testing.T) {
 				index []string
 			}{d.saveSQL, args, []string{"sys_http_delivery_pkey"}}
 		case *sqlite:
+			for name, query := range map[string]string{"claim of first attempts": d.firstSQL, "claim of retries": d.againSQL} {
+				statements[name] = struct {
+					sql   string
+					args  []any
+					index []string
+				}{query, []any{int64(1), 5, int64(1)}, []string{"INDEX sys_http_delivery_due"}}
+			}
 			statements["claim"] = struct {
 				sql   string
 				args  []any
 				index []string
-			}{d.claimSQL, []any{int64(1), 5, 2, node, token, hold}, []string{"INDEX sys_http_delivery_due", "INTEGER PRIMARY KEY"}}
+			}{liteTake, []any{node, token, int64(1), hold, "[1,2]"}, []string{"INTEGER PRIMARY KEY"}}
 			statements["record"] = struct {
 				sql   string
 				args  []any

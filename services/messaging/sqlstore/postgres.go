@@ -2,24 +2,10 @@ package sqlstore
 
 import (
 	"context"
-	"database/sql"
 	"strings"
 
 	"github.com/objecthost/objecthost/services/messaging/driver"
 )
-
-// claimColumns are the columns of a claimed row in the order of scanClaimed.
-const claimColumns = `d.id, d.source, d.ref_id, d.target_key, d.target_id, d.label, d.url, d.method, d.headers_json, d.signing_secret,
-	d.timeout_ms, CASE WHEN octet_length(d.payload_json) <= 65536 THEN d.payload_json END, octet_length(d.payload_json),
-	d.partition_key, d.order_seq, d.order_key, d.block_on_retry, d.attempts, d.round, d.crash_count, d.notify_finished,
-	COALESCE(d.expires_at <= {now}, FALSE), d.event_id, d.run_id, d.step_id, d.organization_id, d.created_at`
-
-func scanClaimed(rows *sql.Rows, r *driver.Row, more ...any) error {
-	return rows.Scan(append([]any{&r.ID, &r.Source, nil0(&r.RefID), &r.TargetKey, &r.TargetID, nil0(&r.Label), &r.URL, &r.Method,
-		nil0(&r.HeadersSealed), nil0(&r.SecretSealed), &r.TimeoutMillis, &r.Payload, &r.PayloadSize, &r.Partition, &r.OrderSeq, nil0(&r.OrderKey),
-		&r.BlockOnRetry, &r.Attempts, &r.Round, &r.CrashCount, &r.NotifyFinished, &r.Expired, nil0(&r.EventID), nil0(&r.RunID),
-		nil0(&r.StepID), nil0(&r.OrganizationID), &r.CreatedAt}, more...)...)
-}
 
 // unblocked is the condition under which a row may be claimed: a row that
 // blocks on retry waits for every earlier unfinished row of its ordering key.
@@ -148,15 +134,15 @@ func columnOf[R, T any](rows []R, of func(R) T) []T {
 // asked for every row, and could not bound the index.
 const pgClaim = `
 WITH clock AS MATERIALIZED (SELECT {now} AS now WHERE {bounded}), picked AS (
-    SELECT p.id FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]{anywhere}) AS w(target_id, first, again{any})
+    SELECT p.tid FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]{anywhere}) AS w(target_id, first, again{any})
     JOIN sys_http_target h ON h.number = w.target_id AND h.state = 'active' AND {fenced}
     CROSS JOIN LATERAL (
-        SELECT f.id FROM (SELECT d.id FROM sys_http_delivery d
+        SELECT f.tid FROM (SELECT d.ctid AS tid FROM sys_http_delivery d
          WHERE d.target_id = w.target_id AND d.finished_at IS NULL AND d.status = 'pending' AND COALESCE(d.next_retry_at, 0) = 0 AND ` + unblocked + `
              AND ` + inTurn + `{held}
          ORDER BY d.order_seq LIMIT w.first FOR UPDATE SKIP LOCKED) f
         UNION ALL
-        SELECT r.id FROM (SELECT d.id FROM sys_http_delivery d
+        SELECT r.tid FROM (SELECT d.ctid AS tid FROM sys_http_delivery d
          WHERE d.target_id = w.target_id AND d.finished_at IS NULL AND d.status = 'pending' AND COALESCE(d.next_retry_at, 0) > 0
              AND COALESCE(d.next_retry_at, 0) <= (SELECT now FROM clock) AND ` + unblocked + `{held}
          ORDER BY COALESCE(d.next_retry_at, 0), d.order_seq LIMIT w.again FOR UPDATE SKIP LOCKED) r
@@ -164,7 +150,7 @@ WITH clock AS MATERIALIZED (SELECT {now} AS now WHERE {bounded}), picked AS (
 )
 UPDATE sys_http_delivery d SET status = 'in_flight', claimed_by = $4, claim_token = $5, claimed_at = clock.now,
     claim_expires_at = clock.now + d.timeout_ms + $6::bigint, updated_at = clock.now
-FROM picked, clock, sys_http_target h WHERE d.id = picked.id AND h.number = d.target_id
+FROM picked, clock, sys_http_target h WHERE d.ctid = picked.tid AND h.number = d.target_id
 RETURNING ` + claimColumns + `, h.version`
 
 func (p *postgres) claim(ctx context.Context, req driver.ClaimRequest) ([]*driver.Row, error) {
@@ -175,9 +161,10 @@ func (p *postgres) claim(ctx context.Context, req driver.ClaimRequest) ([]*drive
 	}
 	defer rows.Close()
 	var out []*driver.Row
+	claimed := newClaimScanner(req, func(r *driver.Row) any { return &r.TargetVersion })
 	for rows.Next() {
-		r := &driver.Row{Status: driver.InFlight, ClaimToken: req.Token, ClaimedBy: req.Node}
-		if err := scanClaimed(rows, r, &r.TargetVersion); err != nil {
+		r, err := claimed.scan(rows)
+		if err != nil {
 			return nil, err
 		}
 		out = append(out, r)

@@ -19,6 +19,24 @@ const rowColumns = `id, source, ref_id, target_key, target_id, dedup_key, label,
 type null[T any] struct{ to *T }
 
 func (n null[T]) Scan(src any) error {
+	// The types that make up nearly all of a claim go without reflection.
+	switch to := any(n.to).(type) {
+	case *string:
+		if v, ok := src.(string); ok || src == nil {
+			*to = v
+			return nil
+		}
+	case *int64:
+		if v, ok := src.(int64); ok || src == nil {
+			*to = v
+			return nil
+		}
+	case *int:
+		if v, ok := src.(int64); ok || src == nil {
+			*to = int(v)
+			return nil
+		}
+	}
 	var v sql.Null[T]
 	if err := v.Scan(src); err != nil {
 		return err
@@ -141,4 +159,40 @@ func (s *Store) Attempts(ctx context.Context, deliveryID string) ([]driver.Attem
 		out = append(out, a)
 	}
 	return out, rows.Err()
+}
+
+// claimColumns are the columns of a claimed row in the order of claimScanner.
+const claimColumns = `d.id, d.source, d.ref_id, d.target_key, d.target_id, d.label, d.url, d.method, d.headers_json, d.signing_secret,
+	d.timeout_ms, CASE WHEN octet_length(d.payload_json) <= 65536 THEN d.payload_json END, octet_length(d.payload_json),
+	d.partition_key, d.order_seq, d.order_key, d.block_on_retry, d.attempts, d.round, d.crash_count, d.notify_finished,
+	COALESCE(d.expires_at <= {now}, FALSE), d.event_id, d.run_id, d.step_id, d.organization_id, d.created_at`
+
+// claimScanner reads rows of claimColumns. It scans into one place and copies,
+// so that the list of where to is made once for a claim.
+type claimScanner struct {
+	row driver.Row
+	to  []any
+}
+
+// newClaimScanner returns a scanner of the rows of a claim, which may have more
+// columns than claimColumns.
+func newClaimScanner(req driver.ClaimRequest, more func(*driver.Row) any) *claimScanner {
+	c := &claimScanner{row: driver.Row{Status: driver.InFlight, ClaimToken: req.Token, ClaimedBy: req.Node}}
+	r := &c.row
+	c.to = []any{
+		&r.ID, &r.Source, nil0(&r.RefID), &r.TargetKey, nil0(&r.TargetID), nil0(&r.Label), &r.URL, &r.Method, nil0(&r.HeadersSealed),
+		nil0(&r.SecretSealed), nil0(&r.TimeoutMillis), &r.Payload, nil0(&r.PayloadSize), nil0(&r.Partition), nil0(&r.OrderSeq),
+		nil0(&r.OrderKey), &r.BlockOnRetry, nil0(&r.Attempts), nil0(&r.Round), nil0(&r.CrashCount), &r.NotifyFinished, &r.Expired,
+		nil0(&r.EventID), nil0(&r.RunID), nil0(&r.StepID), nil0(&r.OrganizationID), nil0(&r.CreatedAt), more(r),
+	}
+	return c
+}
+
+func (c *claimScanner) scan(rows *sql.Rows) (*driver.Row, error) {
+	c.row.Payload = nil
+	if err := rows.Scan(c.to...); err != nil {
+		return nil, err
+	}
+	r := c.row
+	return &r, nil
 }

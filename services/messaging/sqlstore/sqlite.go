@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/objecthost/objecthost/services/messaging/driver"
@@ -14,15 +15,16 @@ import (
 
 // sqlite runs one short statement per row, all in the caller's transaction.
 type sqlite struct {
-	s                                     *Store
-	insertSQL, insertClaimedSQL, claimSQL string
-	clockSQL                              string
-	releaseSQL, retrySQL, finishSQL       string
+	s                               *Store
+	insertSQL, insertClaimedSQL     string
+	firstSQL, againSQL              string
+	clockSQL                        string
+	releaseSQL, retrySQL, finishSQL string
 }
 
 func newSQLite(s *Store) *sqlite {
-	return &sqlite{s: s, insertSQL: liteInsert, claimSQL: s.sql(liteClaim + strings.ReplaceAll(claimColumns, "d.", "") +
-		`, (SELECT version FROM sys_http_target h WHERE h.number = target_id)`), insertClaimedSQL: liteInsertClaimed,
+	columns := `SELECT ` + strings.ReplaceAll(claimColumns, "{now}", "?3") + `, d.rowid`
+	return &sqlite{s: s, insertSQL: liteInsert, insertClaimedSQL: liteInsertClaimed, firstSQL: columns + liteFirst, againSQL: columns + liteAgain,
 		clockSQL: s.sql(`SELECT {now}`), releaseSQL: fence(liteRelease), retrySQL: fence(liteRetry), finishSQL: fence(liteFinish)}
 }
 
@@ -125,50 +127,111 @@ func after(now, delay int64) any {
 	return now + delay
 }
 
-// liteClaim writes its limits as sums: SQLite prepares a statement again when
-// a bare parameter in LIMIT changes.
-const liteClaim = `
-UPDATE sys_http_delivery AS d SET status = 'in_flight', claimed_by = ?4, claim_token = ?5, claimed_at = {now},
-    claim_expires_at = {now} + timeout_ms + ?6, updated_at = {now}
-WHERE EXISTS (SELECT 1 FROM sys_http_target h WHERE h.number = ?1 AND h.state = 'active') AND rowid IN (
-    SELECT n FROM (SELECT d.rowid AS n FROM sys_http_delivery d
-        WHERE d.target_id = ?1 AND d.finished_at IS NULL AND d.status = 'pending' AND COALESCE(d.next_retry_at, 0) = 0 AND ` + unblocked + `
-        ORDER BY d.order_seq LIMIT ?2 + 0)
-    UNION ALL
-    SELECT n FROM (SELECT d.rowid AS n FROM sys_http_delivery d
-        WHERE d.target_id = ?1 AND d.finished_at IS NULL AND d.status = 'pending' AND COALESCE(d.next_retry_at, 0) > 0
-            AND COALESCE(d.next_retry_at, 0) <= (SELECT {now}) AND ` + unblocked + `
-        ORDER BY COALESCE(d.next_retry_at, 0), d.order_seq LIMIT ?3 + 0))
-RETURNING `
+// The statements of a claim. The write lock is held all the way, so that what
+// the first ones read is what the last one takes. Limits are written as sums:
+// SQLite prepares a statement again when a bare parameter in LIMIT changes.
+const (
+	liteTargets = `SELECT number, version FROM sys_http_target WHERE state = 'active' AND number IN (SELECT value FROM json_each(?))`
+	liteWaiting = ` FROM sys_http_delivery d WHERE d.target_id = ?1 AND d.finished_at IS NULL AND d.status = 'pending' AND ` + unblocked
+	liteFirst   = liteWaiting + ` AND COALESCE(d.next_retry_at, 0) = 0 ORDER BY d.order_seq LIMIT ?2 + 0`
+	liteAgain   = liteWaiting + ` AND COALESCE(d.next_retry_at, 0) > 0 AND COALESCE(d.next_retry_at, 0) <= ?3
+		ORDER BY COALESCE(d.next_retry_at, 0), d.order_seq LIMIT ?2 + 0`
+	liteTake = `UPDATE sys_http_delivery SET status = 'in_flight', claimed_by = ?1, claim_token = ?2, claimed_at = ?3,
+		claim_expires_at = ?3 + timeout_ms + ?4, updated_at = ?3 WHERE rowid IN (SELECT value FROM json_each(?5))`
+)
 
 func (l *sqlite) claim(ctx context.Context, req driver.ClaimRequest) ([]*driver.Row, error) {
-	var out []*driver.Row
+	ctx, w := l.s.uncancelled(ctx)
+	now, err := l.clock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	versions, err := l.active(ctx, w, req.Wants)
+	if err != nil {
+		return nil, err
+	}
+	c := liteClaim{w: w, now: now}
+	c.scanner = newClaimScanner(req, func(*driver.Row) any { return &c.rowid })
 	for _, want := range req.Wants {
-		rows, err := l.claimTarget(ctx, req, want)
-		if err != nil {
+		version, active := versions[want.TargetID]
+		if !active {
+			continue
+		}
+		c.scanner.row.TargetVersion = version
+		began := len(c.rows)
+		if err := c.read(ctx, l.firstSQL, want.TargetID, want.First); err != nil {
 			return nil, err
 		}
-		out = append(out, rows...)
+		if err := c.read(ctx, l.againSQL, want.TargetID, want.Retry); err != nil {
+			return nil, err
+		}
+		sorted(c.rows[began:])
 	}
-	return out, nil
+	if len(c.rows) == 0 {
+		return nil, nil
+	}
+	_, err = w.ExecContext(ctx, liteTake, req.Node, req.Token, now, req.Hold.Milliseconds(), numbers(c.rowids))
+	return c.rows, err
 }
 
-func (l *sqlite) claimTarget(ctx context.Context, req driver.ClaimRequest, want driver.Want) ([]*driver.Row, error) {
-	ctx, w := l.s.uncancelled(ctx)
-	rows, err := w.QueryContext(ctx, l.claimSQL, want.TargetID, want.First, want.Retry, req.Node, req.Token, req.Hold.Milliseconds())
+// active returns the versions of those targets of wants that are active.
+func (l *sqlite) active(ctx context.Context, w storage.Querier, wants []driver.Want) (map[int64]int64, error) {
+	rows, err := w.QueryContext(ctx, liteTargets, numbers(columnOf(wants, func(w driver.Want) int64 { return w.TargetID })))
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var out []*driver.Row
+	versions := make(map[int64]int64, len(wants))
 	for rows.Next() {
-		r := &driver.Row{Status: driver.InFlight, ClaimToken: req.Token, ClaimedBy: req.Node}
-		if err := scanClaimed(rows, r, &r.TargetVersion); err != nil {
+		var number, version int64
+		if err := rows.Scan(&number, &version); err != nil {
 			return nil, err
 		}
-		out = append(out, r)
+		versions[number] = version
 	}
-	return sorted(out), rows.Err()
+	return versions, rows.Err()
+}
+
+// liteClaim gathers the rows of one claim.
+type liteClaim struct {
+	w       storage.Querier
+	now     int64
+	scanner *claimScanner
+	rowid   int64 // of the row that was scanned last
+	rows    []*driver.Row
+	rowids  []int64
+}
+
+// read adds the rows that a query finds for a target.
+func (c *liteClaim) read(ctx context.Context, query string, target int64, limit int) error {
+	if limit == 0 {
+		return nil
+	}
+	rows, err := c.w.QueryContext(ctx, query, target, limit, c.now)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		r, err := c.scanner.scan(rows)
+		if err != nil {
+			return err
+		}
+		c.rows, c.rowids = append(c.rows, r), append(c.rowids, c.rowid)
+	}
+	return rows.Err()
+}
+
+// numbers are a JSON array.
+func numbers(of []int64) string {
+	text := []byte{'['}
+	for i, n := range of {
+		if i > 0 {
+			text = append(text, ',')
+		}
+		text = strconv.AppendInt(text, n, 10)
+	}
+	return string(append(text, ']'))
 }
 
 // sorted puts claimed rows into the order in which they are to leave.
