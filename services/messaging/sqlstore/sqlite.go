@@ -3,8 +3,6 @@ package sqlstore
 import (
 	"cmp"
 	"context"
-	"database/sql"
-	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,7 +14,6 @@ import (
 // sqlite runs one short statement per row, all in the caller's transaction.
 type sqlite struct {
 	s                               *Store
-	insertSQL, insertClaimedSQL     string
 	firstSQL, againSQL              string
 	clockSQL                        string
 	releaseSQL, retrySQL, finishSQL string
@@ -24,7 +21,7 @@ type sqlite struct {
 
 func newSQLite(s *Store) *sqlite {
 	columns := `SELECT ` + strings.ReplaceAll(claimColumns, "{now}", "?3") + `, d.rowid`
-	return &sqlite{s: s, insertSQL: liteInsert, insertClaimedSQL: liteInsertClaimed, firstSQL: columns + liteFirst, againSQL: columns + liteAgain,
+	return &sqlite{s: s, firstSQL: columns + liteFirst, againSQL: columns + liteAgain,
 		clockSQL: s.sql(`SELECT {now}`), releaseSQL: fence(liteRelease), retrySQL: fence(liteRetry), finishSQL: fence(liteFinish)}
 }
 
@@ -35,29 +32,20 @@ func (s *Store) uncancelled(ctx context.Context) (context.Context, storage.Queri
 	return ctx, s.db.Write(ctx)
 }
 
-const liteInsertColumns = `
+// liteInsert has no RETURNING and no SELECT, and neither has any statement that
+// runs once per row: SQLite then knows that it writes one row at most, and
+// keeps no copy of the pages that it changes to undo half of it.
+const liteInsert = `
 INSERT INTO sys_http_delivery (id, source, ref_id, target_key, target_id, dedup_key, label, url, method, headers_json,
     signing_secret, timeout_ms, payload_json, partition_key, order_seq, order_key, block_on_retry, error, parked,
     notify_finished, expires_at, event_id, run_id, step_id, organization_id, created_at, updated_at, finished_at, ended_as, status,
     claimed_by, claimed_at, claim_token, claim_expires_at)
-SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, `
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (source, COALESCE(organization_id, ''), dedup_key) DO NOTHING`
 
-const liteConflict = `
-ON CONFLICT (source, COALESCE(organization_id, ''), dedup_key) DO NOTHING
-RETURNING status`
-
-// liteInsert stores a row with the status that it has.
-const liteInsert = liteInsertColumns + `?, ?, ?, NULL, NULL, NULL, NULL WHERE TRUE` + liteConflict
-
-// liteInsertClaimed stores a row as claimed when no other goes before it, and
-// as pending otherwise.
-const liteInsertClaimed = liteInsertColumns + `NULL, NULL, CASE WHEN c.claimed THEN 'in_flight' ELSE 'pending' END,
-    CASE WHEN c.claimed THEN ? END, CASE WHEN c.claimed THEN ? END, CASE WHEN c.claimed THEN ? END, CASE WHEN c.claimed THEN ? END
-FROM (SELECT EXISTS (SELECT 1 FROM sys_http_target h WHERE h.number = ? AND h.state = 'active')
-    AND NOT EXISTS (SELECT 1 FROM sys_http_delivery e WHERE e.order_key = ? AND e.finished_at IS NULL
-        AND (e.status = 'in_flight' OR COALESCE(e.next_retry_at, 0) = 0 OR ? AND e.block_on_retry))
-    AS claimed) c
-WHERE TRUE` + liteConflict
+// liteBehind tells that a row of an ordering key goes before a new one.
+const liteBehind = `SELECT EXISTS (SELECT 1 FROM sys_http_delivery e WHERE e.order_key = ? AND e.finished_at IS NULL
+    AND (e.status = 'in_flight' OR COALESCE(e.next_retry_at, 0) = 0 OR ? AND e.block_on_retry))`
 
 func (l *sqlite) insert(ctx context.Context, rows []*driver.Row, terms driver.Terms) (map[string]string, error) {
 	stored := make(map[string]string, len(rows))
@@ -66,36 +54,70 @@ func (l *sqlite) insert(ctx context.Context, rows []*driver.Row, terms driver.Te
 	if err != nil {
 		return nil, err
 	}
+	active, err := l.active(ctx, w, claimedTargets(rows))
+	if err != nil {
+		return nil, err
+	}
 	for _, r := range rows {
+		status := r.Status
+		if status == driver.InFlight {
+			if status, err = l.claimable(ctx, w, r, active); err != nil {
+				return nil, err
+			}
+		}
 		args := []any{
 			r.ID, r.Source, text(r.RefID), r.TargetKey, r.TargetID, r.DedupKey, text(r.Label), r.URL, r.Method, text(r.HeadersSealed),
 			text(r.SecretSealed), r.TimeoutMillis, string(r.Payload), r.Partition, r.OrderSeq, number(r.OrderKey), r.BlockOnRetry,
 			text(r.Error), r.Parked, r.NotifyFinished, after(now, r.ExpiresAt), text(r.EventID), text(r.RunID), text(r.StepID),
-			text(r.OrganizationID), now, now,
+			text(r.OrganizationID), now, now, nil, nil, string(status), nil, nil, nil, nil,
 		}
-		query := l.insertSQL
-		if r.Status == driver.InFlight {
-			query = l.insertClaimedSQL
-			args = append(args, r.ClaimedBy, now, r.ClaimToken, now+r.TimeoutMillis+terms.Hold.Milliseconds(),
-				r.TargetID, number(r.OrderKey), r.BlockOnRetry)
-		} else {
-			var finished, ended any
-			if r.Status.Terminal() {
-				finished, ended = now, string(r.Status)
-			}
-			args = append(args, finished, ended, string(r.Status))
+		switch of := args[len(args)-7:]; {
+		case status == driver.InFlight:
+			copy(of[3:], []any{r.ClaimedBy, now, r.ClaimToken, now + r.TimeoutMillis + terms.Hold.Milliseconds()})
+		case status.Terminal():
+			of[0], of[1] = now, string(status)
 		}
-		var status string
-		err := w.QueryRowContext(ctx, query, args...).Scan(&status)
-		switch {
-		case errors.Is(err, sql.ErrNoRows): // the dedup key exists
-		case err != nil:
+		res, err := w.ExecContext(ctx, liteInsert, args...)
+		if err != nil {
 			return nil, err
-		default:
-			stored[r.ID] = status
+		}
+		n, err := res.RowsAffected()
+		if err != nil {
+			return nil, err
+		}
+		if n > 0 { // else the dedup key exists
+			stored[r.ID] = string(status)
 		}
 	}
 	return stored, nil
+}
+
+// claimedTargets lists the targets of the rows that are to be stored as claimed.
+func claimedTargets(rows []*driver.Row) []int64 {
+	var ids []int64
+	for _, r := range rows {
+		if r.Status == driver.InFlight && !slices.Contains(ids, r.TargetID) {
+			ids = append(ids, r.TargetID)
+		}
+	}
+	return ids
+}
+
+// claimable is the status of a row that is to be stored as claimed: pending
+// when its target is not active or another row goes before it.
+func (l *sqlite) claimable(ctx context.Context, w storage.Querier, r *driver.Row, active map[int64]int64) (driver.Status, error) {
+	if _, ok := active[r.TargetID]; !ok {
+		return driver.Pending, nil
+	}
+	if r.OrderKey == 0 {
+		return driver.InFlight, nil
+	}
+	var behind bool
+	err := w.QueryRowContext(ctx, liteBehind, r.OrderKey, r.BlockOnRetry).Scan(&behind)
+	if err != nil || behind {
+		return driver.Pending, err
+	}
+	return driver.InFlight, nil
 }
 
 // clock reads the database's clock once for the statements of a batch.
@@ -136,7 +158,7 @@ const (
 	liteFirst   = liteWaiting + ` AND COALESCE(d.next_retry_at, 0) = 0 ORDER BY d.order_seq LIMIT ?2 + 0`
 	liteAgain   = liteWaiting + ` AND COALESCE(d.next_retry_at, 0) > 0 AND COALESCE(d.next_retry_at, 0) <= ?3
 		ORDER BY COALESCE(d.next_retry_at, 0), d.order_seq LIMIT ?2 + 0`
-	liteTake = `UPDATE sys_http_delivery SET status = 'in_flight', claimed_by = ?1, claim_token = ?2, claimed_at = ?3,
+	liteTake = `UPDATE OR FAIL sys_http_delivery SET status = 'in_flight', claimed_by = ?1, claim_token = ?2, claimed_at = ?3,
 		claim_expires_at = ?3 + timeout_ms + ?4, updated_at = ?3 WHERE rowid IN (SELECT value FROM json_each(?5))`
 )
 
@@ -146,7 +168,7 @@ func (l *sqlite) claim(ctx context.Context, req driver.ClaimRequest) ([]*driver.
 	if err != nil {
 		return nil, err
 	}
-	versions, err := l.active(ctx, w, req.Wants)
+	versions, err := l.active(ctx, w, columnOf(req.Wants, func(w driver.Want) int64 { return w.TargetID }))
 	if err != nil {
 		return nil, err
 	}
@@ -174,14 +196,17 @@ func (l *sqlite) claim(ctx context.Context, req driver.ClaimRequest) ([]*driver.
 	return c.rows, err
 }
 
-// active returns the versions of those targets of wants that are active.
-func (l *sqlite) active(ctx context.Context, w storage.Querier, wants []driver.Want) (map[int64]int64, error) {
-	rows, err := w.QueryContext(ctx, liteTargets, numbers(columnOf(wants, func(w driver.Want) int64 { return w.TargetID })))
+// active returns the versions of those targets that are active.
+func (l *sqlite) active(ctx context.Context, w storage.Querier, ids []int64) (map[int64]int64, error) {
+	versions := make(map[int64]int64, len(ids))
+	if len(ids) == 0 {
+		return versions, nil
+	}
+	rows, err := w.QueryContext(ctx, liteTargets, numbers(ids))
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	versions := make(map[int64]int64, len(wants))
 	for rows.Next() {
 		var number, version int64
 		if err := rows.Scan(&number, &version); err != nil {
