@@ -961,3 +961,61 @@ func TestALostCommitHoldsNothingBack(t *testing.T) {
 		}
 	}
 }
+
+func TestABusySenderNeedsNoClaimEither(t *testing.T) {
+	t.Parallel()
+	storagetest.EachDialect(t, func(t *testing.T, db *storage.DB) {
+		w := new(watched)
+		b := setup(t, db, watch(w), func(c *messaging.Config) { c.MaxInFlight, c.MaxSlow = 1, 0 })
+		b.warm(t, b.request("/in"))
+		b.receiver.Handle("/busy", messagingtest.Hang(messagingtest.Status(200, "")))
+		before := w.claims.Load()
+		b.enqueue(t, b.request("/busy"))
+		waiting := b.enqueue(t, b.request("/in"), b.request("/in"))
+		for _, e := range waiting {
+			if d := b.delivery(t, e.ID); d.Status != messaging.StatusInFlight {
+				t.Errorf("delivery = %+v, want it claimed in its own transaction", d)
+			}
+		}
+		b.receiver.Release()
+		for range 3 {
+			b.waitAttempt(t)
+		}
+		if n := w.claims.Load() - before; n != 0 {
+			t.Errorf("%d claims were made for rows that had a place in the queue", n)
+		}
+	})
+}
+
+func TestAnOpenTransactionHoldsNobodyBack(t *testing.T) {
+	t.Parallel()
+	db := storagetest.Open(t, storagetest.Postgres(t), storage.Config{})
+	b := setup(t, db, func(c *messaging.Config) { c.MaxInFlight, c.MaxSlow, c.SlowAfter = 2, 1, 5*time.Millisecond })
+	b.warm(t, b.request("/in"))
+	err := db.InTx(t.Context(), func(ctx context.Context) error {
+		var reqs []messaging.Request
+		for range 4 {
+			reqs = append(reqs, b.request("/late"))
+		}
+		if _, err := b.EnqueueBatch(ctx, reqs); err != nil {
+			return err
+		}
+		for range 4 {
+			b.enqueue(t, b.request("/in"))
+			b.waitAttempt(t)
+		}
+		if n := b.arrivals("/late"); n != 0 {
+			t.Errorf("%d rows were sent before their commit", n)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 4 {
+		b.waitAttempt(t)
+	}
+	if n := b.arrivals("/late"); n != 4 {
+		t.Errorf("%d rows were sent after their commit, want 4", n)
+	}
+}

@@ -50,14 +50,16 @@ type dispatcher struct {
 	// quarantine holds rows that are sent alone, alone tells that one is.
 	quarantine []*job
 	alone      bool
-	// prompt and slow count requests in flight, reserved the slots promised to
-	// rows being enqueued, retrying the retries among the requests, queued the
+	// prompt and slow count requests in flight, reserved the slots and placed
+	// the places in the queue promised to rows being enqueued, retrying the retries among the requests, queued the
 	// claimed rows that wait.
-	prompt, slow, reserved, retrying, queued int
-	outstanding, workers                     int
-	oldest, newest                           *job
-	pumpTimer, staleTimer                    *time.Timer
-	lastErr                                  error
+	prompt, slow, reserved, placed, retrying, queued int
+	outstanding, workers                             int
+	// reserving counts the rows whose transactions are not over.
+	reserving             int
+	oldest, newest        *job
+	pumpTimer, staleTimer *time.Timer
+	lastErr               error
 	// held are the ranges of partitions that are served here, busy the requests
 	// of each range whose outcomes are not saved yet.
 	held lease.Set
@@ -84,7 +86,7 @@ type dispatcher struct {
 	work       chan *job
 	claimKick  chan struct{}
 	pollKick   chan struct{}
-	unreserved chan struct{} // a slot was given back
+	unreserved chan struct{} // a transaction of reserved rows is over
 	settled    chan struct{} // outcomes were saved
 	claimSlot  chan struct{} // taken while a claim is made
 	// reservationLimit is the constant of that name but in tests.
@@ -177,14 +179,14 @@ func (d *dispatcher) stop(ctx context.Context) error {
 	return d.rec.stop(ctx)
 }
 
-// awaitReserved waits for the transactions that hold slots: their rows are
+// awaitReserved waits for the transactions of reserved rows: their rows are
 // given back when they commit.
 func (d *dispatcher) awaitReserved(ctx context.Context) {
 	for {
 		d.mu.Lock()
-		reserved := d.reserved
+		open := d.reserving
 		d.mu.Unlock()
-		if reserved == 0 {
+		if open == 0 {
 			return
 		}
 		select {
@@ -505,7 +507,7 @@ func (t *target) room(now time.Time) int {
 		perSecond := float64(t.done) / since.Seconds()
 		ahead = min(int(perSecond/10), 256) // a tenth of a second's worth
 	}
-	return allowed + ahead - t.inFlight - t.reserved - t.queued
+	return allowed + ahead - t.inFlight - t.reserved - t.placed - t.queued
 }
 
 // accept takes over claimed rows.

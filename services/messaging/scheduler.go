@@ -17,11 +17,23 @@ type job struct {
 	sendBy  time.Time
 	started time.Time
 	slow    bool
+	// holds is what is promised to a row that is being stored.
+	holds holding
 	// servedBy is the range that the job was begun under.
 	servedBy int
 	// prev and next link the jobs that hold a prompt slot, oldest first.
 	prev, next *job
 }
+
+// holding is what a row has of the dispatcher before its transaction commits: a
+// slot to be sent at once, or a place in the queue.
+type holding int8
+
+const (
+	nothing holding = iota
+	slot
+	place
+)
 
 func (j *job) retry() bool { return j.row.Attempts > 0 }
 
@@ -32,11 +44,11 @@ type target struct {
 	first  []*job        // claimed rows that were never tried, in order
 	again  []*job        // claimed rows that are tried again
 	queued int           // claimed rows not started, those in lanes included
-	// inFlight counts requests, reserved slots promised to rows that are
-	// being enqueued.
-	inFlight, reserved int
-	limiter            limiter
-	rate               *rate.Limiter
+	// inFlight counts requests, reserved slots and placed places in the queue
+	// promised to rows that are being enqueued.
+	inFlight, reserved, placed int
+	limiter                    limiter
+	rate                       *rate.Limiter
 	// ready tells that the store may have due rows; gen grows each time that
 	// is learned, so that a claim that began before does not clear it.
 	ready bool
