@@ -1019,3 +1019,41 @@ func TestAnOpenTransactionHoldsNobodyBack(t *testing.T) {
 		t.Errorf("%d rows were sent after their commit, want 4", n)
 	}
 }
+
+// Claims stop while many outcomes wait for a slow store, and go on when they
+// are saved, without a look at the store. However many batches are saved at
+// once, OnAttempt is called by one goroutine at a time.
+func TestASlowStoreSetsThePace(t *testing.T) {
+	t.Parallel()
+	storagetest.EachDialect(t, func(t *testing.T, db *storage.DB) {
+		const rows, enough = 80, 17
+		w, calls := new(watched), atomic.Int64{}
+		var b *bundle
+		w.spoil = func([]driver.Outcome) error {
+			if len(b.receiver.Requests()) < enough {
+				return context.DeadlineExceeded
+			}
+			return nil
+		}
+		b = setup(t, db, watch(w), func(c *messaging.Config) {
+			c.BatchSize, c.PollInterval = 4, 10*time.Minute
+			report := c.OnAttempt
+			c.OnAttempt = func(d messaging.Delivery, a messaging.Attempt) {
+				if n := calls.Add(1); n != 1 {
+					t.Errorf("%d calls of OnAttempt at once", n)
+				}
+				report(d, a)
+				calls.Add(-1)
+			}
+		})
+		reqs := make([]messaging.Request, rows)
+		for i := range reqs {
+			reqs[i] = b.request("/in")
+		}
+		b.enqueue(t, reqs...)
+		for range rows {
+			b.waitAttempt(t)
+		}
+		b.sentOnce(t, rows)
+	})
+}
