@@ -30,7 +30,7 @@ func Listen(ctx context.Context, dsn, channel string, listening func(ctx context
 	if err != nil {
 		return err
 	}
-	pc, err := pgx.ParseConfig(dsn)
+	pc, err := pgx.ParseConfig(withoutNeedlessTLS(dsn))
 	if err != nil {
 		return fmt.Errorf("storage: parse the Postgres DSN: %w", err)
 	}

@@ -32,7 +32,8 @@ type Driver struct {
 var _ storage.Driver = (*Driver)(nil)
 
 // Open connects to the database of a postgres:// DSN. Parameters that pgx
-// doesn't know, such as search_path, are sent to the server.
+// doesn't know, such as search_path, are sent to the server. Without an sslmode
+// a connection to this machine is not encrypted unless the server asks for it.
 //
 // An error for which storage.IsConnectionLost is true means that the server
 // isn't there yet. No error holds the DSN's password.
@@ -41,7 +42,7 @@ func Open(ctx context.Context, dsn string, cfg storage.Config) (*storage.DB, err
 	if err != nil {
 		return nil, err
 	}
-	pc, err := pgx.ParseConfig(dsn)
+	pc, err := pgx.ParseConfig(withoutNeedlessTLS(dsn))
 	if err != nil {
 		return nil, fmt.Errorf("storage: parse the Postgres DSN: %w", err)
 	}
