@@ -109,8 +109,16 @@ func TestSessionTerminated(t *testing.T) {
 	if err != nil || calls != 2 {
 		t.Errorf("InTx = %v after %d calls, want success after 2", err, calls)
 	}
-	if got := keys(t, db); got != "ab" {
-		t.Errorf("keys = %q, want ab", got)
+	terminate(t.Context())
+	if err := put(t.Context(), db, "c"); err != nil {
+		t.Errorf("Write on a dead idle connection = %v", err)
+	}
+	terminate(t.Context())
+	if err := db.Ping(t.Context()); err != nil {
+		t.Errorf("Ping on a dead idle connection = %v", err)
+	}
+	if got := keys(t, db); got != "abc" {
+		t.Errorf("keys = %q, want abc", got)
 	}
 }
 

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"os"
@@ -29,11 +30,38 @@ func (l *losses) watch(dial pgconn.DialFunc) pgconn.DialFunc {
 	}
 }
 
-// shouldPing asks for a ping before a pooled connection is used when it was
-// idle for a second, as pgx does by itself, or was last used before a loss.
+// pingAfter is how long a connection may be idle and still be used without a
+// ping: a server that vanished without a word shows in nothing else. It is longer
+// than the pauses of what an idle host does, so that one costs no pings.
+// unseenAfter is that time where it doesn't show that the server has closed a
+// connection; it is pgx's own.
+const (
+	pingAfter   = 5 * time.Second
+	unseenAfter = time.Second
+)
+
+// shouldPing asks for a ping before a pooled connection is used when something
+// arrived on it meanwhile, most likely its end, when it was idle for long, or
+// when it was last used before a loss.
 func (l *losses) shouldPing(_ context.Context, p stdlib.ShouldPingParams) bool {
-	lastUse := time.Now().Add(-p.IdleDuration)
-	return p.IdleDuration > time.Second || lastUse.UnixNano() <= l.last.Load()
+	return l.doubts(p.Conn.PgConn().Conn(), p.IdleDuration)
+}
+
+func (l *losses) doubts(c net.Conn, idle time.Duration) bool {
+	if idle > pingAfter || time.Now().Add(-idle).UnixNano() <= l.last.Load() {
+		return true
+	}
+	if encrypted, ok := c.(*tls.Conn); ok {
+		c = encrypted.NetConn()
+	}
+	if watched, ok := c.(*watchedConn); ok {
+		c = watched.Conn
+	}
+	nothing, known := silent(c)
+	if !known {
+		return idle > unseenAfter
+	}
+	return !nothing
 }
 
 func (l *losses) note(err error) {
