@@ -134,14 +134,14 @@ func (s *Service) Drop(ctx context.Context, consumer string) error {
 // After the commit the consumer reads its ranges anew.
 func (s *Service) eachRange(ctx context.Context, consumer string, fn func(ctx context.Context, r driver.Range) error) error {
 	return s.tx.InTx(ctx, func(ctx context.Context) error {
-		ranges, err := s.log.Ranges(ctx, consumer)
+		survey, err := s.log.Survey(ctx, consumer)
 		if err != nil {
 			return err
 		}
-		if len(ranges) == 0 {
+		if len(survey.Ranges) == 0 {
 			return ErrUnknownConsumer
 		}
-		for _, r := range ranges {
+		for _, r := range survey.Ranges {
 			locked, err := s.log.Lock(ctx, consumer, r.First)
 			if errors.Is(err, driver.ErrNoRange) {
 				continue // dropped meanwhile

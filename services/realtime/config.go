@@ -24,9 +24,9 @@ type Config struct {
 	// one that holds a range's first partition consumes it. nil consumes all.
 	// The service starts and stops them with itself.
 	Leases *lease.Holder
-	// PollInterval is how often an idle consumer looks for events without
-	// being woken; while it finds some, it looks ten times as often.
-	// 100 ms to 1 h, default 5 s.
+	// PollInterval is how often the log is looked at without being woken, once
+	// for all consumers and subscribers; while that finds something, it is ten
+	// times as often. 100 ms to 1 h, default 5 s.
 	PollInterval time.Duration
 	// Retention is how long events are kept at least. From 1 min, default 7
 	// days.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -102,7 +101,7 @@ func (s *Service) newConsumer(cfg ConsumerConfig, h Handler) (*consumer, error) 
 		return nil, err
 	}
 	return &consumer{
-		s: s, cfg: cfg, handler: h, rescan: make(chan struct{}, 1), ended: make(chan struct{}), workers: map[int]*worker{},
+		s: s, cfg: cfg, handler: h, surveys: make(chan driver.Survey, 1), ended: make(chan struct{}), workers: map[int]*worker{},
 	}, nil
 }
 
@@ -122,7 +121,7 @@ type consumer struct {
 	s       *Service
 	cfg     ConsumerConfig
 	handler Handler
-	rescan  chan struct{}
+	surveys chan driver.Survey // the latest, until supervise has it
 
 	cancel context.CancelFunc // set by start
 	ended  chan struct{}      // closed when all work has ended
@@ -143,37 +142,41 @@ func (c *consumer) start() {
 		c.supervise(ctx)
 		c.work.Wait()
 	})
+	poke(c.s.rescan)
 }
 
-// supervise reads the consumer's ranges at intervals, which adapt to how much
-// the polls find, and gives each to its worker to look into.
+// supervise takes the surveys of the log, and has the workers look into it where
+// something may be.
 func (c *consumer) supervise(ctx context.Context) {
-	interval, failing := c.s.cfg.PollInterval, false
 	for {
-		ranges, err := c.s.log.Ranges(ctx, c.cfg.Name)
-		switch {
-		case err != nil && ctx.Err() == nil:
-			if !failing {
-				c.s.cfg.Logger.ErrorContext(ctx, "consumer can't read its ranges", slog.String("consumer", c.cfg.Name), slog.Any("error", err))
-			}
-		case c.adopt(ctx, ranges):
-			interval = c.s.cfg.PollInterval / 10
-		default:
-			interval = min(2*interval, c.s.cfg.PollInterval)
-		}
-		failing = err != nil
-		if !c.s.wait(ctx, jitter(interval), c.rescan) {
+		select {
+		case <-c.s.stop:
 			return
+		case <-ctx.Done():
+			return
+		case survey := <-c.surveys:
+			c.adopt(ctx, survey)
 		}
 	}
 }
 
-// adopt starts workers for new ranges and makes all look. It tells whether a
-// worker has found events since the last time without being woken.
-func (c *consumer) adopt(ctx context.Context, ranges []driver.Range) (found bool) {
+// inform leaves a survey for supervise. One goroutine calls it.
+func (c *consumer) inform(survey driver.Survey) {
+	select {
+	case <-c.surveys: // an older one
+	default:
+	}
+	c.surveys <- survey
+}
+
+// adopt starts workers for new ranges and makes those look that may find something.
+func (c *consumer) adopt(ctx context.Context, survey driver.Survey) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, r := range ranges {
+	for _, r := range survey.Ranges {
+		if r.Consumer != c.cfg.Name {
+			continue
+		}
 		w := c.workers[r.First]
 		if w == nil {
 			w = &worker{c: c, first: r.First, signal: make(chan struct{}, 1), retry: make(chan struct{}, 1), isolation: isolation{cfg: c.cfg}}
@@ -185,9 +188,16 @@ func (c *consumer) adopt(ctx context.Context, ranges []driver.Range) (found bool
 				delete(c.workers, w.first)
 			})
 		}
-		found = w.look(r) || found
+		w.look(r, survey.Ahead)
 	}
-	return found
+}
+
+// upToDate tells whether this process knows that a range has nothing to do.
+func (c *consumer) upToDate(r driver.Range, ahead func(position string) bool) bool {
+	c.mu.Lock()
+	w := c.workers[r.First]
+	c.mu.Unlock()
+	return w != nil && w.upToDate(r, ahead)
 }
 
 // wake makes the workers look into the log; certain tells that events were
@@ -204,9 +214,9 @@ func (c *consumer) wake(certain bool) {
 	}
 }
 
-// reread makes the supervisor read the ranges and the workers end their pauses.
+// reread has the ranges read, and makes the workers end their pauses.
 func (c *consumer) reread() {
-	poke(c.rescan)
+	poke(c.s.rescan)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, w := range c.workers {

@@ -40,6 +40,9 @@ type Service struct {
 	cancel context.CancelFunc // ends the work that is under way
 	work   sync.WaitGroup
 	leased atomic.Bool
+
+	rescan chan struct{} // survey the log now
+	polled atomic.Bool   // a survey led to events since the last one
 }
 
 type state int
@@ -65,6 +68,7 @@ func New(tx storage.Transactor, log driver.Log, cfg Config) (*Service, error) {
 		lagged:    map[string]bool{},
 		heard:     map[string][]func([]string){},
 		stop:      make(chan struct{}),
+		rescan:    make(chan struct{}, 1),
 	}
 	s.tail = newTail(s)
 	return s, nil
@@ -89,8 +93,8 @@ func (s *Service) Prepare(ctx context.Context) error {
 }
 
 func (s *Service) prepare(ctx context.Context, cfg ConsumerConfig) error {
-	known, err := s.log.Ranges(ctx, cfg.Name)
-	if err != nil || len(known) > 0 {
+	known, err := s.log.Survey(ctx, cfg.Name)
+	if err != nil || len(known.Ranges) > 0 {
 		return err
 	}
 	position, err := s.log.Position(ctx, cfg.Start)
@@ -143,6 +147,7 @@ func (s *Service) Start(ctx context.Context) error {
 	for _, c := range s.order {
 		c.start()
 	}
+	s.work.Go(func() { s.surveyLoop(run) })
 	s.work.Go(func() { s.tail.run(run) })
 	s.work.Go(func() { s.every(run, s.cfg.CleanInterval, s.clean) })
 	s.work.Go(func() { s.every(run, s.cfg.MonitorInterval, s.monitor) })

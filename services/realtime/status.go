@@ -56,18 +56,18 @@ type RangeStatus struct {
 
 // Consumers lists the consumers that the log knows, by name.
 func (s *Service) Consumers(ctx context.Context) ([]ConsumerStatus, error) {
-	ranges, err := s.log.Ranges(ctx, "")
+	survey, err := s.log.Survey(ctx, "")
 	if err != nil {
 		return nil, fmt.Errorf("list consumers: %w", err)
 	}
 	byName := map[string]*ConsumerStatus{}
-	for _, r := range ranges {
+	for _, r := range survey.Ranges {
 		c := byName[r.Consumer]
 		if c == nil {
 			c = &ConsumerStatus{Name: r.Consumer, State: StateActive}
 			byName[r.Consumer] = c
 		}
-		if err := s.addRange(ctx, c, r); err != nil {
+		if err := s.addRange(ctx, c, r, survey.Ahead); err != nil {
 			return nil, fmt.Errorf("list consumers: lag of %s: %w", r.Consumer, err)
 		}
 	}
@@ -79,10 +79,16 @@ func (s *Service) Consumers(ctx context.Context) ([]ConsumerStatus, error) {
 }
 
 // addRange adds a range to the status of its consumer.
-func (s *Service) addRange(ctx context.Context, c *ConsumerStatus, r driver.Range) error {
-	b, err := s.log.Backlog(ctx, driver.Query{Position: r.Position, First: r.First, Last: r.Last, Limit: MaxCountedLag})
-	if err != nil {
-		return err
+func (s *Service) addRange(ctx context.Context, c *ConsumerStatus, r driver.Range, ahead func(position string) bool) error {
+	s.mu.Lock()
+	consumer := s.consumers[r.Consumer]
+	s.mu.Unlock()
+	var b driver.Backlog
+	if consumer == nil || !consumer.upToDate(r, ahead) {
+		var err error
+		if b, err = s.log.Backlog(ctx, driver.Query{Position: r.Position, First: r.First, Last: r.Last, Limit: MaxCountedLag}); err != nil {
+			return err
+		}
 	}
 	status := RangeStatus{
 		First: r.First, Last: r.Last, Position: r.Position, LagEvents: b.Events, UpdatedAt: time.UnixMilli(r.UpdatedAt).UTC(),
@@ -98,14 +104,11 @@ func (s *Service) addRange(ctx context.Context, c *ConsumerStatus, r driver.Rang
 	c.LagEvents += status.LagEvents
 	c.Lag = max(c.Lag, status.Lag)
 
-	s.mu.Lock()
-	registered := s.consumers[r.Consumer] != nil
-	s.mu.Unlock()
 	switch {
 	case !r.Enabled:
 		c.State = StateDisabled
 	case c.State == StateDisabled:
-	case !registered:
+	case consumer == nil:
 		c.State = StateUnknown
 	case status.Stuck != nil:
 		c.State = StateStuck

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/objecthost/objecthost/core/event"
@@ -19,6 +20,7 @@ import (
 type tail struct {
 	s        *Service
 	signal   chan struct{}
+	woken    atomic.Bool // the signal is a wake-up and not a poll
 	handlers sync.WaitGroup
 
 	mu       sync.Mutex
@@ -58,7 +60,19 @@ func newTail(s *Service) *tail {
 	return &tail{s: s, signal: make(chan struct{}, 1), byObject: map[string]map[receiver]struct{}{}}
 }
 
-func (t *tail) wake() { poke(t.signal) }
+func (t *tail) wake() {
+	t.woken.Store(true)
+	poke(t.signal)
+}
+
+// look has the tail read when something may be after its position.
+func (t *tail) look(ahead func(position string) bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.position != "" && ahead(t.position) {
+		poke(t.signal)
+	}
+}
 
 // open takes the position for those who subscribed before the start.
 func (t *tail) open(ctx context.Context) error {
@@ -177,27 +191,42 @@ func (t *tail) remove(r receiver) {
 	}
 }
 
-// run serves the subscribers until the stop, then lets handlers finish. Without
-// wake-ups it looks ten times as often while it finds something, as consumers do.
+// run serves the subscribers until the stop, then lets handlers finish.
 func (t *tail) run(ctx context.Context) {
 	defer t.handlers.Wait()
 	limits := ConsumerConfig{}.withDefaults()
-	pause, failures := t.s.cfg.PollInterval, 0
-	for t.s.wait(ctx, jitter(pause), t.signal) {
+	for failures := 0; t.pause(ctx, limits, failures); {
+		woken := t.woken.Swap(false)
 		found, err := t.read(ctx)
+		if found && !woken {
+			t.s.polled.Store(true)
+		}
 		switch {
-		case found && err == nil:
-			pause, failures = t.s.cfg.PollInterval/10, 0
 		case err == nil:
-			pause, failures = min(2*pause, t.s.cfg.PollInterval), 0
+			failures = 0
 		case ctx.Err() == nil:
 			failures++
-			pause = backoff(limits, failures)
 			if failures == 1 {
 				t.s.cfg.Logger.ErrorContext(ctx, "subscribers can't be served, waiting for the database", slog.Any("error", err))
 			}
 		}
 	}
+}
+
+// pause waits for a signal, after failures not for ever, and tells whether to
+// go on.
+func (t *tail) pause(ctx context.Context, limits ConsumerConfig, failures int) bool {
+	if failures > 0 {
+		return t.s.wait(ctx, jitter(backoff(limits, failures)), t.signal)
+	}
+	select {
+	case <-t.s.stop:
+		return false
+	case <-ctx.Done():
+		return false
+	case <-t.signal:
+	}
+	return !t.s.stopping()
 }
 
 // read is one round: it passes on all that is new and tells whether there was

@@ -22,29 +22,54 @@ type worker struct {
 	signal chan struct{} // there may be events
 	retry  chan struct{} // try again now
 	// woken tells that the signal is a wake-up and not a poll, certain that
-	// events were committed in this process, polled that a poll found events.
-	woken, certain, polled atomic.Bool
-	failure                atomic.Pointer[driver.Failure]
+	// events were committed in this process.
+	woken, certain atomic.Bool
+	failure        atomic.Pointer[driver.Failure]
 
 	mu sync.Mutex
 	// seen is the range as last read or saved. Its position may be old, when
 	// another node has moved it: then looking finds what is already handled,
 	// and the batch, which locks the range, starts from the true position.
 	seen driver.Range
+	// searched is the last look that found nothing.
+	searched search
 
 	isolation isolation
 	outages   int // failures in a row that are not the handler's
 }
 
-// look gives the worker its range as read by the supervisor and makes it look
-// into the log.
-func (w *worker) look(r driver.Range) (found bool) {
+// search is a look into a range from a stored position: nothing was there up to
+// another one. The stored one stays, so that a range at rest writes nothing, and
+// reading goes on from it, so that a log tells when that has become expensive.
+type search struct {
+	from, to string
+	last     int
+}
+
+// look gives the worker its range as a survey has it, and makes it look into
+// the log unless nothing can be there.
+func (w *worker) look(r driver.Range, ahead func(position string) bool) {
 	w.see(r)
 	if r.Failure == nil {
 		w.failure.Store(nil) // another node, or Skip, has got past it
 	}
-	poke(w.signal)
-	return w.polled.Swap(false)
+	if !w.upToDate(r, ahead) {
+		poke(w.signal)
+	}
+}
+
+// upToDate tells whether the range was searched up to the log's end.
+func (w *worker) upToDate(r driver.Range, ahead func(position string) bool) bool {
+	w.mu.Lock()
+	last := w.searched
+	w.mu.Unlock()
+	return last.to != "" && last.from == r.Position && last.last == r.Last && !ahead(last.to)
+}
+
+func (w *worker) rest(s search) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.searched = s
 }
 
 func (w *worker) see(r driver.Range) {
@@ -114,10 +139,11 @@ func (w *worker) step(ctx context.Context) (more bool, err error) {
 			return false, err
 		case len(page.Events) == 0 && !page.Stale:
 			w.outages = 0
+			w.rest(search{from: r.Position, to: page.Next, last: r.Last})
 			return false, nil
 		}
 		if !woken {
-			w.polled.Store(true)
+			s.polled.Store(true)
 		}
 	}
 	for {

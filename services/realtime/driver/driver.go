@@ -50,9 +50,10 @@ type Log interface {
 	Scan(ctx context.Context, s Scan) (Scanned, error)
 	// Backlog tells how much is after a position. q.Limit caps the counting.
 	Backlog(ctx context.Context, q Query) (Backlog, error)
-	// Ranges returns the ranges of one consumer, or of all when consumer is
-	// empty, by name and first partition.
-	Ranges(ctx context.Context, consumer string) ([]Range, error)
+	// Survey returns the ranges of one consumer, or of all when consumer is
+	// empty, by name and first partition, and how far the log goes. It is cheap:
+	// one statement on SQL.
+	Survey(ctx context.Context, consumer string) (Survey, error)
 	// Insert adds a range, unless the consumer has one with the same first
 	// partition; inserted tells which.
 	Insert(ctx context.Context, r Range) (inserted bool, err error)
@@ -91,6 +92,15 @@ type Range struct {
 	Failure *Failure
 	// UpdatedAt is when the range was saved, in epoch milliseconds.
 	UpdatedAt int64
+}
+
+// Survey is what [Log.Survey] found.
+type Survey struct {
+	Ranges []Range
+	// Ahead tells whether something may be after a position. When it is false,
+	// Read from there would have found nothing at the moment of the survey, for
+	// any range of partitions. It is safe for concurrent use.
+	Ahead func(position string) bool
 }
 
 // Failure is the event that a range is stuck at.

@@ -36,6 +36,7 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 		"OwnEventsComeAfterTheCommit":    ownEvents,
 		"PositionRollsBack":              positionRollsBack,
 		"RangesAreStored":                ranges,
+		"SurveysTellWhatIsAhead":         surveys,
 		"BacklogCounts":                  backlog,
 		"CleanNeverPassesEnabledRanges":  clean,
 		"CleanGoesInSmallBatches":        cleanBatches,
@@ -271,11 +272,25 @@ func insert(t *testing.T, s Store, r driver.Range) {
 	})
 }
 
+func (s Store) survey(t *testing.T, consumer string) driver.Survey {
+	t.Helper()
+	survey, err := s.Log.Survey(t.Context(), consumer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return survey
+}
+
+func (s Store) ranges(t *testing.T, consumer string) []driver.Range {
+	t.Helper()
+	return s.survey(t, consumer).Ranges
+}
+
 func onlyRange(t *testing.T, s Store, consumer string) driver.Range {
 	t.Helper()
-	rs, err := s.Log.Ranges(t.Context(), consumer)
-	if err != nil || len(rs) != 1 {
-		t.Fatalf("ranges %v, %v", rs, err)
+	rs := s.ranges(t, consumer)
+	if len(rs) != 1 {
+		t.Fatalf("ranges %v", rs)
 	}
 	return rs[0]
 }
@@ -302,11 +317,7 @@ func positionRollsBack(t *testing.T, s Store) {
 	if !errors.Is(err, errBoom) {
 		t.Fatal(err)
 	}
-	rs, err := s.Log.Ranges(t.Context(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	equal(t, "ranges", []driver.Range{before}, rs)
+	equal(t, "ranges", []driver.Range{before}, s.ranges(t, ""))
 }
 
 func ranges(t *testing.T, s Store) {
@@ -323,11 +334,7 @@ func ranges(t *testing.T, s Store) {
 		equal(t, "inserted twice", false, inserted)
 		return err
 	})
-	got, err := s.Log.Ranges(t.Context(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	equal(t, "all ranges", []driver.Range{a, b1, b2}, got)
+	equal(t, "all ranges", []driver.Range{a, b1, b2}, s.ranges(t, ""))
 
 	b2.Failure, b2.Last, b2.Enabled, b2.UpdatedAt = nil, 150, false, 4
 	s.InTx(t, func(ctx context.Context) error {
@@ -336,10 +343,8 @@ func ranges(t *testing.T, s Store) {
 		}
 		return s.Log.Save(ctx, b2)
 	})
-	if got, err = s.Log.Ranges(t.Context(), "b"); err != nil {
-		t.Fatal(err)
-	}
-	equal(t, "ranges of b", []driver.Range{b1, b2}, got)
+	equal(t, "ranges of b", []driver.Range{b1, b2}, s.ranges(t, "b"))
+	equal(t, "ranges of nobody", 0, len(s.ranges(t, "nobody")))
 
 	s.InTx(t, func(ctx context.Context) error {
 		if _, err := s.Log.Lock(ctx, "b", 7); !errors.Is(err, driver.ErrNoRange) {
@@ -355,6 +360,35 @@ func ranges(t *testing.T, s Store) {
 		return nil
 	})
 	equal(t, "the range that is left", a, onlyRange(t, s, ""))
+}
+
+// surveys: something that was committed is ahead at once, and what was read to
+// its end is behind at last.
+func surveys(t *testing.T, s Store) {
+	position := s.position(t, driver.Earliest)
+	for _, name := range []string{"a", "b", "c"} {
+		s.append(t, 1, name)
+		for range 2 { // also where the log was surveyed meanwhile
+			if !s.survey(t, "").Ahead(position) {
+				t.Fatalf("%s is not ahead of %s", name, position)
+			}
+		}
+		got, page := s.read(t, position, all)
+		equal(t, "events", []string{name}, got)
+		position = page.Next
+		// What else ends on the server may count as something.
+		for looks := 0; s.survey(t, "").Ahead(position); looks++ {
+			if looks == 1000 {
+				t.Fatalf("after %d looks that found nothing there is something ahead of %s", looks, position)
+			}
+			got, page := s.read(t, position, all)
+			equal(t, "events of a log at rest", []string{}, got)
+			position = page.Next
+		}
+	}
+	if !s.survey(t, "").Ahead("nonsense") {
+		t.Error("nothing is ahead of a position that can't be read")
+	}
 }
 
 func backlog(t *testing.T, s Store) {

@@ -154,8 +154,11 @@ func (l *Log) Read(_ context.Context, q driver.Query) (driver.Page, error) {
 			break
 		}
 	}
-	if q.Until != "" && !page.More {
+	switch {
+	case q.Until != "" && !page.More:
 		page.Next = q.Until
+	case len(page.Events) == 0 && len(entries) > 0:
+		page.Next = strconv.FormatInt(entries[len(entries)-1].event.Sequence, 10)
 	}
 	return page, nil
 }
@@ -204,8 +207,8 @@ func (l *Log) Backlog(_ context.Context, q driver.Query) (driver.Backlog, error)
 	return b, nil
 }
 
-// Ranges implements [driver.Log].
-func (l *Log) Ranges(_ context.Context, consumer string) ([]driver.Range, error) {
+// Survey implements [driver.Log].
+func (l *Log) Survey(_ context.Context, consumer string) (driver.Survey, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var all []driver.Range
@@ -217,7 +220,14 @@ func (l *Log) Ranges(_ context.Context, consumer string) ([]driver.Range, error)
 	slices.SortFunc(all, func(a, b driver.Range) int {
 		return cmp.Or(cmp.Compare(a.Consumer, b.Consumer), cmp.Compare(a.First, b.First))
 	})
-	return all, nil
+	end := int64(0)
+	if entries := l.visible(); len(entries) > 0 {
+		end = entries[len(entries)-1].event.Sequence
+	}
+	return driver.Survey{Ranges: all, Ahead: func(position string) bool {
+		seq, err := parse(position)
+		return err != nil || seq < end
+	}}, nil
 }
 
 // put stores or, when r is nil, removes a range, and undoes that on rollback.

@@ -29,8 +29,10 @@ type machine struct {
 	open    []*openTx
 	records map[string]int // writes per record
 	holder  map[string]*openTx
-	next    int
-	m       model
+	// searched holds, by first partition, the last look that found nothing.
+	searched map[int]search
+	next     int
+	m        model
 }
 
 type openTx struct {
@@ -52,7 +54,7 @@ func TestModel(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		m := &machine{f: f, records: map[string]int{}, holder: map[string]*openTx{},
+		m := &machine{f: f, records: map[string]int{}, holder: map[string]*openTx{}, searched: map[int]search{},
 			m: model{committed: map[string]bool{}, delivered: map[string]bool{}, order: map[string][]int{}}}
 		defer func() {
 			for _, o := range m.open {
@@ -93,6 +95,8 @@ func (m *machine) step(rt *rapid.T) {
 	default:
 		m.batch(rt, rapid.SampledFrom([]int{0, 128}).Draw(rt, "range"), rapid.IntRange(0, 3).Draw(rt, "crash") == 0)
 	}
+	m.look(rt, 0)
+	m.look(rt, 128)
 }
 
 // append writes one to three records that no other open transaction holds.
@@ -140,20 +144,35 @@ func (m *machine) finish(_ *rapid.T, i int, commit bool) {
 	}
 }
 
-// look reads without a lock, as consumers do before a batch.
+// look reads without a lock, as consumers do before a batch. Where a survey says
+// that nothing is ahead of the end of a look that found nothing, the next finds
+// nothing either.
 func (m *machine) look(rt *rapid.T, first int) {
-	rs, err := m.f.log.Ranges(m.f.t.Context(), "c")
+	survey, err := m.f.log.Survey(m.f.t.Context(), "c")
 	if err != nil {
 		rt.Fatal(err)
 	}
-	for _, r := range rs {
-		if r.First == first {
-			if _, err := m.f.log.Read(m.f.t.Context(), driver.Query{Position: r.Position, First: r.First, Last: r.Last, Limit: 1}); err != nil {
-				rt.Fatal(err)
-			}
+	for _, r := range survey.Ranges {
+		if r.First != first {
+			continue
+		}
+		page, err := m.f.log.Read(m.f.t.Context(), driver.Query{Position: r.Position, First: r.First, Last: r.Last, Limit: 1})
+		if err != nil {
+			rt.Fatal(err)
+		}
+		last, known := m.searched[first]
+		if known && last.from == r.Position && !survey.Ahead(last.to) && len(page.Events) > 0 {
+			rt.Fatalf("event %s is not ahead of %s", page.Events[0].ID, last.to)
+		}
+		delete(m.searched, first)
+		if len(page.Events) == 0 {
+			m.searched[first] = search{from: r.Position, to: page.Next}
 		}
 	}
 }
+
+// search is a look that found nothing.
+type search struct{ from, to string }
 
 // batch consumes up to three events of a range, or crashes after handling them.
 func (m *machine) batch(rt *rapid.T, first int, crash bool) int {

@@ -32,7 +32,7 @@ func (e *UnsettledError) Error() string {
 // that begins with a partition. See [UnsettledError].
 func MovePositions(ctx context.Context, from *storage.DB, to storage.Dialect) (translate func(consumer string, first int64) (string, error), err error) {
 	log := New(from, nil)
-	ranges, err := log.Ranges(ctx, "")
+	survey, err := log.Survey(ctx, "")
 	if err != nil {
 		return nil, err
 	}
@@ -41,7 +41,7 @@ func MovePositions(ctx context.Context, from *storage.DB, to storage.Dialect) (t
 		first    int64
 	}
 	moved := map[key]string{}
-	for _, r := range ranges {
+	for _, r := range survey.Ranges {
 		n, err := log.settled(ctx, r)
 		if err != nil {
 			return nil, fmt.Errorf("position of consumer %s: %w", r.Consumer, err)

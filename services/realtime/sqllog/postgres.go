@@ -2,7 +2,6 @@ package sqllog
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -94,19 +93,26 @@ type view struct {
 
 // view takes a snapshot. The own transaction counts as open in it.
 func (p *postgres) view(ctx context.Context) (view, error) {
-	var text string
-	var own sql.NullString
-	var v view
-	err := p.db.Write(ctx).QueryRowContext(ctx, `SELECT pg_current_snapshot()::text, pg_current_xact_id_if_assigned()::text,
-		CASE WHEN is_called THEN last_value ELSE 0 END FROM sys_event_sequence`, p.db.Hot()...).Scan(&text, &own, &v.last)
-	if err != nil {
+	var e end
+	if err := p.db.Write(ctx).QueryRowContext(ctx, endSQL, p.db.Hot()...).Scan(&e.seen, &e.own, &e.last); err != nil {
+		return view{}, err
+	}
+	return viewOf(e)
+}
+
+const endSQL = `SELECT pg_current_snapshot()::text AS seen, pg_current_xact_id_if_assigned()::text AS own,
+	CASE WHEN is_called THEN last_value ELSE 0 END AS last FROM sys_event_sequence`
+
+func (p *postgres) endSQL() string { return endSQL }
+
+func viewOf(e end) (view, error) {
+	v := view{last: e.last}
+	var err error
+	if v.snapshot, err = parseSnapshot(e.seen); err != nil {
 		return v, err
 	}
-	if v.snapshot, err = parseSnapshot(text); err != nil {
-		return v, err
-	}
-	if own.Valid {
-		if v.own, err = strconv.ParseUint(own.String, 10, 64); err != nil {
+	if e.own.Valid {
+		if v.own, err = strconv.ParseUint(e.own.String, 10, 64); err != nil {
 			return v, err
 		}
 		v.snapshot = v.without(v.own)
@@ -114,9 +120,34 @@ func (p *postgres) view(ctx context.Context) (view, error) {
 	return v, nil
 }
 
+// ahead raises the floor to the end of a log to which nothing was added since
+// the last survey: positions that are read from then on have nothing to look
+// through. See DESIGN.md, "A log at rest".
+func (p *postgres) ahead(ctx context.Context, e end) (func(position string) bool, error) {
+	v, err := viewOf(e)
+	if err != nil {
+		return nil, err
+	}
+	if p.floor.surveyed.Swap(v.last) == v.last {
+		err = p.raise(ctx, v.last, 1)
+	}
+	return v.ahead, err
+}
+
+// ahead tells whether Read from the position would ask for events.
+func (v view) ahead(text string) bool {
+	pos, err := parsePosition(text)
+	if err != nil || pos.pinned != nil || pos.xmax() > v.xmax || pos.floor != v.last {
+		return true
+	}
+	_, late := pos.late(v.snapshot)
+	return late > 0
+}
+
 // floorKeeper holds a floor for every snapshot that is taken after the floor
-// was loaded. See DESIGN.md, "The floor".
-type floorKeeper struct{ floor atomic.Int64 }
+// was loaded. See DESIGN.md, "The floor". surveyed is the end of the log in the
+// last survey.
+type floorKeeper struct{ floor, surveyed atomic.Int64 }
 
 // floorLag is how far the kept floor may be behind before it is raised; that
 // many rows are looked at for nothing by each read.
@@ -125,14 +156,14 @@ const floorLag = 128
 // raise makes last, a value of the sequence that was read earlier, the floor.
 // Outside of a transaction only: the xid has to be completed before a reader
 // loads the floor.
-func (p *postgres) raise(ctx context.Context, last int64) error {
+func (p *postgres) raise(ctx context.Context, last, lag int64) error {
 	kept := p.floor.floor.Load()
 	if last < kept {
 		// The sequence went back: the database was replaced by an older copy.
 		p.floor.floor.Store(last)
 		return nil
 	}
-	if last-kept < floorLag || storage.InTransaction(ctx) {
+	if last-kept < lag || storage.InTransaction(ctx) {
 		return nil
 	}
 	if _, err := p.db.Write(ctx).ExecContext(ctx, `SELECT pg_current_xact_id()`); err != nil {
@@ -151,7 +182,7 @@ func (p *postgres) Position(ctx context.Context, start driver.Start) (string, er
 	if err != nil {
 		return "", err
 	}
-	if err := p.raise(ctx, v.last); err != nil {
+	if err := p.raise(ctx, v.last, floorLag); err != nil {
 		return "", err
 	}
 	floor := p.floor.floor.Load()
@@ -208,14 +239,14 @@ func (p *postgres) Read(ctx context.Context, q driver.Query) (driver.Page, error
 		page.Stale = false
 	}
 	if len(more) == rest.Limit {
-		return full(page, pos, d), p.raise(ctx, v.last)
+		return full(page, pos, d), p.raise(ctx, v.last, floorLag)
 	}
 	page.Next = exhausted(d).String()
 	if len(page.Events) == 0 && v.last-pos.floor < staleAfter {
 		return page, nil
 	}
 	page.Stale = page.Stale || len(page.Events) == 0 && d.floor-pos.floor >= staleAfter
-	return page, p.raise(ctx, v.last)
+	return page, p.raise(ctx, v.last, floorLag)
 }
 
 // mark adds the positions after the events of d that have none yet.

@@ -385,11 +385,70 @@ func insertRange(t *testing.T, f *fixture, position string) {
 
 func onlyPosition(t *testing.T, f *fixture) string {
 	t.Helper()
-	rs, err := f.log.Ranges(t.Context(), "c")
-	if err != nil || len(rs) != 1 {
-		t.Fatal(rs, err)
+	survey, err := f.log.Survey(t.Context(), "c")
+	if err != nil || len(survey.Ranges) != 1 {
+		t.Fatal(survey.Ranges, err)
 	}
-	return rs[0].Position
+	return survey.Ranges[0].Position
+}
+
+// rest reads to the end until a survey says that nothing is ahead. What ends in
+// other tests' transactions meanwhile may count as something.
+func (f *fixture) rest() {
+	f.t.Helper()
+	for range 1000 {
+		if !f.ahead() {
+			return
+		}
+		f.expect(10)
+	}
+	f.t.Fatalf("something is always ahead of %s", f.position)
+}
+
+func (f *fixture) ahead() bool {
+	f.t.Helper()
+	survey, err := f.log.Survey(f.t.Context(), "")
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return survey.Ahead(f.position)
+}
+
+// What commits late is ahead of a log that seemed to be at rest, whether its
+// numbers were taken before or not.
+func TestLateCommitsAreAhead(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	early, late := f.begin().append("early"), f.begin()
+	f.begin().append("a").commit()
+	f.expect(10, "a")
+	f.rest()
+	early.commit()
+	if !f.ahead() {
+		t.Error("a commit with an old number is not ahead")
+	}
+	f.expect(10, "early")
+	f.rest()
+	late.append("late").commit()
+	if !f.ahead() {
+		t.Error("a commit with a new number is not ahead")
+	}
+	f.expect(10, "late")
+	f.begin().append("undone").rollback()
+	f.rest()
+}
+
+// A position at the end of a log at rest costs no search for events.
+func TestRestRaisesTheFloor(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	f.begin().append("a").commit()
+	f.expect(10, "a")
+	f.rest()
+	pos, err := parsePosition(f.position)
+	if err != nil || pos.floor != 1 {
+		t.Errorf("floor of %s is not the last number, 1; %v", f.position, err)
+	}
 }
 
 func lockedPosition(t *testing.T, f *fixture) (position string) {

@@ -107,12 +107,21 @@ func (s *sqlite) Read(ctx context.Context, q driver.Query) (driver.Page, error) 
 		page.Next = strconv.FormatInt(events[n-1].Sequence, 10)
 		return page, nil
 	}
-	if last, err := s.emptyUpTo(ctx, after, q); err != nil {
-		return page, err
-	} else if last-after >= staleAfter {
-		page.Next, page.Stale = strconv.FormatInt(last, 10), true
-	}
-	return page, nil
+	last, err := s.emptyUpTo(ctx, after, q)
+	page.Next, page.Stale = strconv.FormatInt(last, 10), last-after >= staleAfter
+	return page, err
+}
+
+// endSQL: not MAX(sequence), as in Position.
+func (s *sqlite) endSQL() string {
+	return `SELECT '' AS seen, NULL AS own, COALESCE((SELECT MAX(seq) FROM sqlite_sequence WHERE name = 'sys_event'), 0) AS last`
+}
+
+func (s *sqlite) ahead(_ context.Context, e end) (func(position string) bool, error) {
+	return func(position string) bool {
+		n, err := parseNumber(position)
+		return err != nil || n != e.last
+	}, nil
 }
 
 // parseNumber reads a position.
@@ -130,7 +139,7 @@ func parseNumber(position string) (int64, error) {
 func (s *sqlite) emptyUpTo(ctx context.Context, after int64, q driver.Query) (int64, error) {
 	var last sql.NullInt64
 	err := s.db.Read(ctx).QueryRowContext(ctx, `SELECT MAX(sequence) FROM sys_event`).Scan(&last)
-	if err != nil || last.Int64-after < staleAfter {
+	if err != nil || last.Int64 <= after {
 		return after, err
 	}
 	var found bool

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/objecthost/objecthost/core/event"
@@ -42,6 +43,10 @@ type dialect interface {
 	Read(ctx context.Context, q driver.Query) (driver.Page, error)
 	Backlog(ctx context.Context, q driver.Query) (driver.Backlog, error)
 	Clean(ctx context.Context, c driver.Clean) (driver.Cleaned, error)
+	// endSQL selects where the log ends, in one row; the columns are those of end.
+	endSQL() string
+	// ahead makes [driver.Survey.Ahead].
+	ahead(ctx context.Context, e end) (func(position string) bool, error)
 	// lockColumn is a text column that Lock selects for verify, and lockClause
 	// ends a SELECT that locks its row.
 	lockColumn() string
@@ -114,14 +119,46 @@ func rangeValues(r driver.Range) []any {
 	return values
 }
 
-// Ranges implements [driver.Log].
-func (l *Log) Ranges(ctx context.Context, consumer string) ([]driver.Range, error) {
-	rows, err := l.db.Read(ctx).QueryContext(ctx, l.bind(`SELECT `+rangeColumns+` FROM sys_event_consumer
-		WHERE $1 = '' OR name = $1 ORDER BY name, first_partition`), consumer)
+// end is where the log ends at one moment.
+type end struct {
+	// seen is a snapshot of PostgreSQL, own the transaction that took it.
+	seen string
+	own  sql.NullString
+	// last is the highest number that was given out.
+	last int64
+}
+
+// surveySQL has a row for each range, or one without a range. A range's columns
+// are not null: rangeColumns, which scanRange reads.
+const surveySQL = `SELECT COALESCE(name, ''), COALESCE(first_partition, 0), COALESCE(last_partition, 0), COALESCE(position, ''),
+	COALESCE(enabled, FALSE), failure_event_id, failure_sequence, failure_attempts, failure_error, failure_since,
+	COALESCE(updated_at, 0), log_end.seen, log_end.own, log_end.last FROM ({end}) log_end
+	LEFT JOIN sys_event_consumer ON $1 = '' OR name = $1 ORDER BY name, first_partition`
+
+// Survey implements [driver.Log].
+func (l *Log) Survey(ctx context.Context, consumer string) (driver.Survey, error) {
+	query := l.bind(strings.Replace(surveySQL, "{end}", l.endSQL(), 1))
+	rows, err := l.db.Read(ctx).QueryContext(ctx, query, l.db.Hot(consumer)...)
 	if err != nil {
-		return nil, err
+		return driver.Survey{}, err
 	}
-	return scanRanges(rows)
+	defer func() { _ = rows.Close() }()
+	var s driver.Survey
+	var e end
+	for rows.Next() {
+		r, err := scanRange(rows, &e.seen, &e.own, &e.last)
+		if err != nil {
+			return driver.Survey{}, err
+		}
+		if r.Consumer != "" {
+			s.Ranges = append(s.Ranges, r)
+		}
+	}
+	if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+		return driver.Survey{}, err
+	}
+	s.Ahead, err = l.ahead(ctx, e)
+	return s, err
 }
 
 // Insert implements [driver.Log].
