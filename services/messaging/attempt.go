@@ -138,21 +138,28 @@ func (r *recorder) trace(ctx context.Context) context.Context {
 	ctx = context.WithValue(ctx, recorderKey{}, r)
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: func(info httptrace.GotConnInfo) {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.phase, r.reused = phaseExchange, info.Reused
-			r.remote = info.Conn.RemoteAddr().String()
+			r.connection(info.Conn.RemoteAddr().String(), info.Reused)
 			setUntil(info.Conn, &r.deadline)
 		},
 		// These two run inside a proxy's tunnel; the guard calls their like.
-		TLSHandshakeStart: func() { r.enter(phaseTLS) },
-		TLSHandshakeDone:  func(tls.ConnectionState, error) { r.handshaken() },
-		GotFirstResponseByte: func() {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.first, r.gotFirstByte = time.Since(r.start), true
-		},
+		TLSHandshakeStart:    func() { r.enter(phaseTLS) },
+		TLSHandshakeDone:     func(tls.ConnectionState, error) { r.handshaken() },
+		GotFirstResponseByte: r.answered,
 	})
+}
+
+// connection notes the connection that the exchange goes over.
+func (r *recorder) connection(remote string, reused bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.phase, r.reused, r.remote = phaseExchange, reused, remote
+}
+
+// answered notes the first byte of an answer.
+func (r *recorder) answered() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.first, r.gotFirstByte = time.Since(r.start), true
 }
 
 func (r *recorder) enter(p phase) {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -13,7 +12,6 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -93,10 +91,15 @@ type Outgoing struct {
 type Sender struct {
 	cfg   SenderConfig
 	guard *guard
-	// pooled keeps connections; fresh opens one for each request, for the
-	// second try after a kept connection turned out to be closed.
-	pooled, fresh *http.Transport
-	stop          context.CancelFunc
+	// pooled makes the exchanges that it can: those without a proxy, a large body
+	// or a host name outside ASCII.
+	pooled *wirePool
+	// standard makes the others, and those of [Sender.Client]. It keeps
+	// connections; once opens one for each request, for the second try after a
+	// kept connection turned out to be closed.
+	standard, once *http.Transport
+	destinations   destinations
+	stop           context.CancelFunc
 }
 
 // NewSender returns a sender, or an error when the configuration cannot work
@@ -131,8 +134,9 @@ func NewSender(cfg SenderConfig) (*Sender, error) {
 		}},
 		stop: stop,
 	}
-	s.pooled, s.fresh = s.transport(), s.transport()
-	s.fresh.DisableKeepAlives = true
+	s.pooled = newWirePool(s.guard)
+	s.standard, s.once = s.transport(), s.transport()
+	s.once.DisableKeepAlives = true
 	return s, nil
 }
 
@@ -161,8 +165,9 @@ func (s *Sender) transport() *http.Transport {
 // in flight end by their own contexts; Send must not be called afterwards.
 func (s *Sender) Close() {
 	s.stop()
-	s.pooled.CloseIdleConnections()
-	s.fresh.CloseIdleConnections()
+	s.pooled.close()
+	s.standard.CloseIdleConnections()
+	s.once.CloseIdleConnections()
 }
 
 // Send makes one attempt. It never panics, returns no later than o.Timeout
@@ -196,11 +201,11 @@ func (s *Sender) Send(ctx context.Context, o *Outgoing) (a *Attempt) {
 		return a
 	}
 	timeout := timeoutOf(o)
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	rec := &recorder{start: begin}
-	rec.deadline, _ = ctx.Deadline()
-	s.exchange(rec.trace(ctx), req, o, a, rec, secrets, timeout)
+	rec := &recorder{start: begin, deadline: begin.Add(timeout)}
+	if end, ok := ctx.Deadline(); ok && end.Before(rec.deadline) {
+		rec.deadline = end
+	}
+	s.exchange(ctx, req, o, a, rec, secrets, timeout)
 	rec.save(a)
 	return a
 }
@@ -213,15 +218,19 @@ func timeoutOf(o *Outgoing) time.Duration {
 }
 
 // exchange sends the request, a second time where the first met a stale
-// connection, and reads the answer.
+// connection, and reads the answer. The recorder's deadline ends it.
 func (s *Sender) exchange(ctx context.Context, req *http.Request, o *Outgoing, a *Attempt, rec *recorder, secrets []string, timeout time.Duration) {
-	resp, err := s.pooled.RoundTrip(withBody(req.WithContext(ctx), o.Body))
-	if err != nil && ctx.Err() == nil && rec.stale() {
-		// net/http would replay by itself, but only methods that it takes for
-		// idempotent, as often as it finds kept connections. A delivery id
-		// makes every method repeatable; once is enough.
-		rec.reset()
-		resp, err = s.fresh.RoundTrip(withBody(req.WithContext(ctx), o.Body))
+	var resp *http.Response
+	dest, err := s.destinations.parse(o.URL)
+	switch {
+	case err != nil:
+	case s.guard.proxy == nil && len(o.Body) <= maxWireBody && dest.ascii:
+		resp, err = s.pooled.roundTrip(ctx, &wireRequest{req: req, dest: dest, body: o.Body, rec: rec})
+	default:
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, rec.deadline)
+		defer cancel()
+		resp, err = s.roundTrip(rec.trace(ctx), req, o.Body, rec)
 	}
 	if err == nil && resp.StatusCode == http.StatusProxyAuthRequired && s.guard.proxy != nil && req.URL.Scheme == "http" {
 		// Only a proxy answers 407: no word from the receiver.
@@ -243,6 +252,20 @@ func (s *Sender) exchange(ctx context.Context, req *http.Request, o *Outgoing, a
 	a.readAnswer(resp, o, secrets, s.cfg.Now())
 }
 
+// roundTrip makes an exchange that has a proxy, a large body (which it streams)
+// or a host name to be mapped, by net/http.
+func (s *Sender) roundTrip(ctx context.Context, req *http.Request, body []byte, rec *recorder) (*http.Response, error) {
+	resp, err := s.standard.RoundTrip(withBody(req.WithContext(ctx), body))
+	if err != nil && ctx.Err() == nil && rec.stale() {
+		// net/http would replay by itself, but only methods that it takes for
+		// idempotent, as often as it finds kept connections. A delivery id
+		// makes every method repeatable; once is enough.
+		rec.reset()
+		resp, err = s.once.RoundTrip(withBody(req.WithContext(ctx), body))
+	}
+	return resp, err
+}
+
 // withBody gives a request its own reader of the body. There is no GetBody, so
 // that net/http replays nothing on its own.
 func withBody(req *http.Request, body []byte) *http.Request {
@@ -257,86 +280,7 @@ func withBody(req *http.Request, body []byte) *http.Request {
 	return req
 }
 
-var (
-	identityEncoding = []string{"identity"}
-	jsonType         = []string{"application/json"}
-	userAgentHeader  = []string{userAgent}
-	masked           = []string{mask}
-)
-
-// request builds the request and its masked record. The author's headers may
-// replace Content-Type and User-Agent; everything else that is ours is set
-// last. secrets are the values to look for in the answer.
-func (s *Sender) request(o *Outgoing, a *Attempt) (req *http.Request, secrets []string, err error) {
-	target, err := parseTarget(o.URL)
-	if err != nil {
-		return nil, nil, err
-	}
-	method := http.MethodPost
-	if o.Method != "" {
-		var ok bool
-		if method, ok = methodName(o.Method); !ok {
-			return nil, nil, ValidateMethod(o.Method)
-		}
-	}
-	if len(o.Headers) > 0 {
-		if err := ValidateHeaders(o.Headers); err != nil {
-			return nil, nil, err
-		}
-	}
-	if err := validateHeader("X-Id", o.ID); err != nil {
-		return nil, nil, errors.New("delivery id is not a header value")
-	}
-	if err := validateHeader("X-Label", o.Label); err != nil {
-		return nil, nil, errors.New("label is not a header value")
-	}
-	authName, authValue, err := o.Auth.header()
-	if err != nil {
-		return nil, nil, err
-	}
-	h := make(http.Header, 10+len(o.Headers))
-	seen := make(http.Header, 10+len(o.Headers))
-	h["Content-Type"], h["User-Agent"] = jsonType, userAgentHeader
-	h[headerDelivery] = []string{o.ID}
-	h[headerAttempt] = []string{strconv.Itoa(o.Attempt)}
-	h[headerEvent] = []string{o.Label}
-	if a.Signature, err = sign(h, o, a.Started); err != nil {
-		return nil, nil, err
-	}
-	for name, values := range h {
-		seen[name] = values
-	}
-	secret := func(name, value string) {
-		h[name], seen[name] = []string{value}, masked
-		secrets = append(secrets, value)
-		if _, token, ok := strings.Cut(value, " "); ok && name == "Authorization" {
-			secrets = append(secrets, token)
-		}
-	}
-	if target.hasUser {
-		secret("Authorization", basicAuth(target.user, target.pass))
-		secrets = append(secrets, target.pass)
-	}
-	for name, value := range o.Headers {
-		name = http.CanonicalHeaderKey(name)
-		if name == "Content-Type" || name == "User-Agent" {
-			h[name], seen[name] = []string{value}, masked
-			continue
-		}
-		secret(name, value)
-	}
-	if authName != "" {
-		secret(authName, authValue)
-		if o.Auth.Type == AuthBasic {
-			secrets = append(secrets, o.Auth.Credentials["password"])
-		}
-	}
-	a.RequestHeaders = seen
-	return &http.Request{
-		Method: method, URL: target.url, Host: target.url.Host, Header: h,
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-	}, secrets, nil
-}
+var identityEncoding = []string{"identity"}
 
 // proxyError is an answer of the proxy's own.
 type proxyError struct{ status int }
@@ -379,7 +323,7 @@ func (t guardedTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	if reason := checkHost(req.URL.Hostname()); reason != "" {
 		return fail(&URLError{reason})
 	}
-	resp, err := t.sender.pooled.RoundTrip(req)
+	resp, err := t.sender.standard.RoundTrip(req)
 	if err == nil && resp.StatusCode == http.StatusSwitchingProtocols {
 		// Its body would be the bare connection, free of every deadline.
 		resp.Body.Close()
