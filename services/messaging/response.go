@@ -4,9 +4,10 @@ import (
 	"compress/gzip"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
-	"sort"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -30,7 +31,6 @@ const (
 func (a *Attempt) readAnswer(resp *http.Response, o *Outgoing, secrets []string, now time.Time) {
 	a.StatusCode = resp.StatusCode
 	a.LocationHost = locationHost(resp)
-	a.ResponseHeaders = keptHeaders(resp.Header, secrets)
 	if !a.Success() {
 		a.fail(ClassStatus, "HTTP "+strconv.Itoa(resp.StatusCode))
 	}
@@ -41,13 +41,14 @@ func (a *Attempt) readAnswer(resp *http.Response, o *Outgoing, secrets []string,
 		// The body of a 101 is the bare connection: reading it would ignore
 		// every deadline, so it is closed unread (by the caller).
 		a.BodyNote = "connection closed: protocol switches are not followed"
-		return
+	} else {
+		limit := maxBody
+		if o.ResponseCap > 0 && o.ResponseCap < limit {
+			limit = o.ResponseCap
+		}
+		a.readBody(resp, limit, secrets)
 	}
-	limit := maxBody
-	if o.ResponseCap > 0 && o.ResponseCap < limit {
-		limit = o.ResponseCap
-	}
-	a.readBody(resp, limit, secrets)
+	a.ResponseHeaders = keptHeaders(resp.Header, secrets) // changes what it is given
 }
 
 // readBody keeps the first limit bytes of the decoded body. An endless or slow
@@ -209,28 +210,35 @@ func redactTail(text string, secrets []string) string {
 	return text
 }
 
-// keptHeaders copies an answer's headers in storable form. Location is left
-// out (its host is kept apart, the rest may hold tokens), cookies are masked.
-// Past the bound the rest is dropped in alphabetical order.
+// keptHeaders makes an answer's headers storable. It takes h over and returns it,
+// or what of it is kept. Location is left out (its host is kept apart, the rest
+// may hold tokens), cookies are masked. Past the bound the rest is dropped in
+// alphabetical order.
 func keptHeaders(h http.Header, secrets []string) http.Header {
-	names := make([]string, 0, len(h))
-	for name := range h {
-		names = append(names, name)
+	for _, name := range [...]string{"Location", "Content-Location", "Refresh"} {
+		delete(h, name)
 	}
-	sort.Strings(names)
+	size, asIs := 0, true
+	for name, values := range h {
+		cookie := name == "Set-Cookie" || name == "Set-Cookie2"
+		for i, value := range values {
+			if cookie {
+				values[i] = mask
+			} else {
+				values[i] = redact(clean(value, 0), secrets, false)
+			}
+			size += len(name) + len(values[i])
+		}
+		asIs = asIs && clean(name, 0) == name
+	}
+	if asIs && size <= maxResponseHeaders {
+		return h
+	}
 	kept := make(http.Header, len(h))
 	left := maxResponseHeaders
-	for _, name := range names {
-		if name == "Location" || name == "Content-Location" || name == "Refresh" {
-			continue
-		}
+	for _, name := range slices.Sorted(maps.Keys(h)) {
 		key := clean(name, 0)
 		for _, value := range h[name] {
-			if name == "Set-Cookie" || name == "Set-Cookie2" {
-				value = mask
-			} else {
-				value = redact(clean(value, 0), secrets, false)
-			}
 			if left -= len(key) + len(value); left < 0 {
 				return kept
 			}

@@ -89,7 +89,9 @@ func digest(secret []byte, parts ...[]byte) []byte {
 // signBody returns the value of X-Objectstack-Signature. The secret's bytes
 // are the key as they are, a whsec_ prefix and white space included.
 func signBody(secret, body []byte) string {
-	return signaturePrefix + hex.EncodeToString(digest(secret, body))
+	text := make([]byte, 0, len(signaturePrefix)+2*sha256.Size)
+	text = append(text, signaturePrefix...)
+	return string(hex.AppendEncode(text, digest(secret, body)))
 }
 
 // standardKey returns the key of Standard Webhooks: the decoded base64 after
