@@ -267,6 +267,9 @@ func (d *dispatcher) learn(j *job, it *item) {
 		return
 	}
 	overload := a.StatusCode == 429 || a.StatusCode == 503 || a.StatusCode == 408 || a.StatusCode == 0
+	if a.StatusCode == 429 || a.StatusCode == 503 {
+		t.limiter.refused(j.started, now)
+	}
 	open, pause := t.limiter.failed(j.started, now, overload)
 	if a.RetryAfter > 0 {
 		t.pausedTil = now.Add(min(a.RetryAfter, maxTargetPause))

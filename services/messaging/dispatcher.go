@@ -154,9 +154,8 @@ func (d *dispatcher) stop(ctx context.Context) error {
 		}
 	}
 	for _, t := range d.targets {
-		if t.timer != nil {
-			t.timer.Stop()
-		}
+		t.sends.stop()
+		t.due.stop()
 	}
 	close(d.work)
 	d.mu.Unlock()

@@ -19,15 +19,30 @@ const (
 	// maxTargetPause caps how long one receiver's Retry-After holds back its
 	// target's other rows.
 	maxTargetPause = time.Minute
+	// The shortest and longest time between requests to a receiver that refuses
+	// them even one by one, and the part of it that each answer takes away.
+	minSpacing   = 20 * time.Millisecond
+	maxSpacing   = 2 * time.Second
+	spacingSteps = 16
+	// noSpacing is the spacing that is as good as none.
+	noSpacing = time.Millisecond
 )
 
 // limiter is the number of requests that a target is sent at once. It grows
 // while answers come and is halved when the receiver is overloaded: additive
 // increase, multiplicative decrease, with a slow start after a breaker pause
-// (Jacobson and Karels, 1988).
+// (Jacobson and Karels, 1988). A receiver that refuses requests one by one too,
+// because it counts them, is sent them at a distance that follows its refusals
+// in the same way.
 type limiter struct {
 	limit, threshold, max float64
 	lastCut               time.Time
+
+	// spacing is the time between the starts of two requests, 0 for none, and
+	// next when the next one may start.
+	spacing   time.Duration
+	next      time.Time
+	lastWiden time.Time
 
 	failures int
 	pause    time.Duration
@@ -60,6 +75,25 @@ func (l *limiter) allowed(now time.Time) int {
 	}
 }
 
+// spaced returns when the next request may start.
+func (l *limiter) spaced() time.Time { return l.next }
+
+// began notes the start of a request.
+func (l *limiter) began(now time.Time) {
+	if l.spacing > 0 {
+		l.next = now.Add(l.spacing)
+	}
+}
+
+// refused notes an answer of 429 or 503 to a request that began at started.
+func (l *limiter) refused(started, now time.Time) {
+	if l.limit > 1 && l.spacing == 0 || !started.After(l.lastWiden) {
+		return // fewer at once may do, or it is known already
+	}
+	l.spacing = min(max(2*l.spacing, minSpacing), maxSpacing)
+	l.next, l.lastWiden = now.Add(l.spacing), now
+}
+
 // succeeded notes an answer that shows a working receiver.
 func (l *limiter) succeeded() {
 	if !l.openUntil.IsZero() {
@@ -67,6 +101,9 @@ func (l *limiter) succeeded() {
 		l.threshold, l.limit = math.Max(l.limit/2, 1), 1
 	}
 	l.failures = 0
+	if l.spacing -= l.spacing / spacingSteps; l.spacing < noSpacing {
+		l.spacing = 0
+	}
 	if l.limit < l.threshold {
 		l.limit++
 	} else {

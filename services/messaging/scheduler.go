@@ -59,12 +59,11 @@ type target struct {
 	// changes counts the reasons to read the target again, so that a reading
 	// that began before the last one does not count.
 	changes int
-	// wake is when the timer will mark the target ready. moreDue tells that
-	// other rows may become due later, tookDue that a due retry was claimed
-	// since the store was last asked for the next one.
-	wake             time.Time
+	// sends goes off when the target may send again, due when a row of its is
+	// due. moreDue tells that other rows may become due later, tookDue that a
+	// due retry was claimed since the store was last asked for the next one.
+	sends, due       alarm
 	moreDue, tookDue bool
-	timer            *time.Timer
 	pausedTil        time.Time
 	inRing           bool
 	turn             int
@@ -244,6 +243,10 @@ func (d *dispatcher) pickFrom(t *target, now time.Time) *job {
 	if t.inFlight+t.reserved >= allowed {
 		return nil // a finished request brings it back
 	}
+	if next := t.limiter.spaced(); now.Before(next) {
+		d.wakeAt(t, next, now)
+		return nil
+	}
 	q := t.next(d.retrying < d.retryShare())
 	if q == nil {
 		return nil
@@ -291,6 +294,7 @@ func (d *dispatcher) begin(j *job, now time.Time) {
 	j.target.queued--
 	d.queued--
 	j.target.inFlight++
+	j.target.limiter.began(now)
 	j.host.inFlight++
 	d.prompt++
 	if j.retry() {
@@ -429,27 +433,48 @@ func (d *dispatcher) pumpAfter(wait time.Duration) {
 // millisecond is for the database's clock, which counts in whole ones.
 func (d *dispatcher) dueAt(t *target, at, now time.Time) {
 	t.moreDue = true
-	d.wakeAt(t, at.Add(time.Millisecond), now)
-}
-
-// wakeAt brings a target back when it may send again, or when a row of its is
-// due. The earliest time asked for wins.
-func (d *dispatcher) wakeAt(t *target, at, now time.Time) {
-	if t.timer != nil && !t.wake.After(at) {
-		return
-	}
-	if t.timer != nil {
-		t.timer.Stop()
-	}
-	t.wake = at
-	t.timer = time.AfterFunc(at.Sub(now), func() {
+	t.due.set(at.Add(time.Millisecond), now, func() {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		t.timer = nil
-		d.enter(t)
+		t.due.timer = nil
 		d.markReady(t)
+	})
+}
+
+// wakeAt brings a target back when it may send again.
+func (d *dispatcher) wakeAt(t *target, at, now time.Time) {
+	t.sends.set(at, now, func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		t.sends.timer = nil
+		d.enter(t)
+		if t.ready {
+			d.kickClaim()
+		}
 		d.pump()
 	})
+}
+
+// alarm is a timer that the earliest time asked for wins.
+type alarm struct {
+	at    time.Time
+	timer *time.Timer
+}
+
+// set makes fn run at a time unless it will earlier. fn sets timer to nil.
+func (a *alarm) set(at, now time.Time, fn func()) {
+	if a.timer != nil && !a.at.After(at) {
+		return
+	}
+	a.stop()
+	a.at = at
+	a.timer = time.AfterFunc(at.Sub(now), fn)
+}
+
+func (a *alarm) stop() {
+	if a.timer != nil {
+		a.timer.Stop()
+	}
 }
 
 func (d *dispatcher) markReady(t *target) {
