@@ -32,11 +32,11 @@ func (l *losses) watch(dial pgconn.DialFunc) pgconn.DialFunc {
 
 // pingAfter is how long a connection may be idle and still be used without a
 // ping: a server that vanished without a word shows in nothing else. It is longer
-// than the pauses of what an idle host does, so that one costs no pings.
+// than most pauses of what an idle host does, so that one costs few pings.
 // unseenAfter is that time where it doesn't show that the server has closed a
 // connection; it is pgx's own.
 const (
-	pingAfter   = 5 * time.Second
+	pingAfter   = 30 * time.Second
 	unseenAfter = time.Second
 )
 
