@@ -52,7 +52,7 @@ type Log interface {
 	Backlog(ctx context.Context, q Query) (Backlog, error)
 	// Survey returns the ranges of one consumer, or of all when consumer is
 	// empty, by name and first partition, and how far the log goes. It is cheap:
-	// one statement on SQL.
+	// one statement on SQL, and one more where events were added since the last.
 	Survey(ctx context.Context, consumer string) (Survey, error)
 	// Insert adds a range, unless the consumer has one with the same first
 	// partition; inserted tells which.

@@ -120,18 +120,15 @@ func viewOf(e end) (view, error) {
 	return v, nil
 }
 
-// ahead raises the floor to the end of a log to which nothing was added since
-// the last survey: positions that are read from then on have nothing to look
-// through. See DESIGN.md, "A log at rest".
+// ahead raises the floor to the end of the log: positions that are read from
+// then on have nothing to look through when nothing is added any more. See
+// DESIGN.md, "A log at rest".
 func (p *postgres) ahead(ctx context.Context, e end) (func(position string) bool, error) {
 	v, err := viewOf(e)
 	if err != nil {
 		return nil, err
 	}
-	if p.floor.surveyed.Swap(v.last) == v.last {
-		err = p.raise(ctx, v.last, 1)
-	}
-	return v.ahead, err
+	return v.ahead, p.raise(ctx, v.last, 1)
 }
 
 // ahead tells whether Read from the position would ask for events.
@@ -145,9 +142,8 @@ func (v view) ahead(text string) bool {
 }
 
 // floorKeeper holds a floor for every snapshot that is taken after the floor
-// was loaded. See DESIGN.md, "The floor". surveyed is the end of the log in the
-// last survey.
-type floorKeeper struct{ floor, surveyed atomic.Int64 }
+// was loaded. See DESIGN.md, "The floor".
+type floorKeeper struct{ floor atomic.Int64 }
 
 // floorLag is how far the kept floor may be behind before it is raised; that
 // many rows are looked at for nothing by each read.
