@@ -1,6 +1,7 @@
 package messaging_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -220,3 +221,41 @@ func TestBulkRedeliveryOverHTTP(t *testing.T) {
 
 // nobody is an authorizer that no route of jobs asks.
 type nobody struct{ identity.Authorizer }
+
+// A job needs no poll: it is found by its process once it is committed, and by
+// another one that hears of it.
+func TestJobsBeginWithTheirCommit(t *testing.T) {
+	t.Parallel()
+	storagetest.EachDialect(t, func(t *testing.T, db *storage.DB) {
+		var peers hub
+		rarely := func(c *messaging.Config) { c.PollInterval, c.Nodes = time.Minute, peers.join() }
+		b := setup(t, db, rarely)
+		cfg := b.cfg
+		cfg.Nodes = peers.join()
+		idle, err := messaging.New(cfg) // never started
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range []*messaging.Service{b.Service, idle} {
+			var job messaging.Job
+			err := db.InTx(t.Context(), func(ctx context.Context) (err error) {
+				if job, err = s.StartJob(ctx, messaging.NewJob{Kind: "redeliver", Params: json.RawMessage(`{}`)}); err != nil {
+					return err
+				}
+				// A look that came too early has time to find nothing.
+				for range 50 {
+					if _, err := s.Job(ctx, job.ID, messaging.RedeliverOptions{}); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if done := b.jobEnds(t, job.ID); done.Status != "done" {
+				t.Errorf("job = %+v", done)
+			}
+		}
+	})
+}

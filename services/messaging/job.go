@@ -14,6 +14,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/objecthost/objecthost/services/messaging/driver"
+	"github.com/objecthost/objecthost/storage"
+	"github.com/objecthost/objecthost/storage/lease"
 )
 
 // JobState is a job as its steps see and change it. What a step changes is
@@ -104,7 +106,10 @@ func (s *Service) StartJob(ctx context.Context, job NewJob) (Job, error) {
 	if err != nil {
 		return Job{}, fmt.Errorf("put job: %w", err)
 	}
-	s.jobs.kick()
+	storage.AfterCommit(ctx, func(context.Context) {
+		s.jobs.seek()
+		s.dispatch.announce(topicJob, "")
+	})
 	return s.Job(ctx, id, RedeliverOptions{})
 }
 
@@ -119,14 +124,61 @@ type jobRunner struct {
 	cancel  context.CancelFunc
 	done    chan struct{}
 	stopped bool
+	expects time.Time // a job may turn up until then
 }
+
+// topicJob is announced when a job was started.
+const topicJob = "outbox-job"
+
+// jobsEvery is the time between looks for jobs without a reason, in a process
+// that serves alone: its own jobs wake it, and so do those that others announce.
+const jobsEvery = 30 * time.Second
 
 func newJobRunner(s *Service) *jobRunner {
 	store, _ := s.cfg.Store.(driver.JobStore)
-	return &jobRunner{s: s, store: store, woken: make(chan struct{}, 1), steps: map[string]JobStep{driver.JobRedeliver: s.redeliverStep}}
+	r := &jobRunner{s: s, store: store, woken: make(chan struct{}, 1), steps: map[string]JobStep{driver.JobRedeliver: s.redeliverStep}}
+	if s.cfg.Leases != nil {
+		// Another process came, or one went and may have left a job.
+		s.cfg.Leases.Watch(func(context.Context, lease.Set) { r.seek() })
+	}
+	if s.cfg.Nodes != nil {
+		s.cfg.Nodes.OnAnnounce(topicJob, func([]string) { r.seek() })
+	}
+	return r
 }
 
-func (r *jobRunner) kick() { kick(r.woken) }
+// seek has jobs looked for now, and then for as long as one that has lost its
+// process is held.
+func (r *jobRunner) seek() {
+	r.expect()
+	kick(r.woken)
+}
+
+// expect has the looks follow each other at PollInterval until one comes after
+// the end of every hold that there may be now.
+func (r *jobRunner) expect() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.expects = time.Now().Add(jobLease)
+}
+
+// pause is the time until the next look. Other processes that serve the store
+// may leave a job, or have one more than they can work on, at any time.
+func (r *jobRunner) pause() time.Duration {
+	poll := r.s.cfg.PollInterval
+	r.mu.Lock()
+	expecting := time.Now().Before(r.expects)
+	r.mu.Unlock()
+	if expecting || !r.s.cfg.alone() {
+		return poll
+	}
+	return max(poll, jobsEvery)
+}
+
+// alone tells that no other process serves the store at this moment.
+func (c *Config) alone() bool {
+	return c.Exclusive || c.Leases != nil && c.Leases.Held().Ranges == lease.All
+}
 
 func (r *jobRunner) start(ctx context.Context) {
 	r.mu.Lock()
@@ -155,6 +207,7 @@ func (r *jobRunner) stop() {
 
 func (r *jobRunner) run(ctx context.Context) {
 	kinds := slices.Sorted(maps.Keys(r.steps))
+	r.expect() // what a process before this one left
 	for {
 		job, err := r.store.ClaimJob(ctx, kinds, uuid.NewString(), jobLease)
 		if err == nil && job != nil {
@@ -165,10 +218,11 @@ func (r *jobRunner) run(ctx context.Context) {
 		}
 		if err != nil {
 			r.s.log.Warn("job", "error", err)
+			r.expect()
 		} else if job != nil {
 			continue
 		}
-		timer := time.NewTimer(r.s.cfg.PollInterval)
+		timer := time.NewTimer(r.pause())
 		select {
 		case <-ctx.Done():
 		case <-timer.C:
