@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"net/url"
 	"slices"
@@ -73,9 +72,8 @@ func (d *dispatcher) deliver(j *job) item {
 	}
 	// The request's time ends before the claim, also for a process that was
 	// stopped since the check above and would begin it only now.
-	ctx, cancel := context.WithDeadline(d.sendCtx, j.sendBy.Add(timeoutOf(out)))
-	defer cancel()
-	return d.settle(j, cfg, d.s.sender.Send(ctx, out), Input{})
+	out.Before = j.sendBy.Add(timeoutOf(out))
+	return d.settle(j, cfg, d.s.sender.Send(d.sendCtx, out), Input{})
 }
 
 // markAlone notes that a row is being sent alone, so that a crash now is its
@@ -219,8 +217,12 @@ func headersJSON(h map[string][]string) string {
 	if len(h) == 0 {
 		return ""
 	}
-	names := slices.Sorted(maps.Keys(h))
-	text := make([]byte, 0, 512)
+	names := make([]string, 0, 16)
+	for name := range h {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	text := make([]byte, 0, 1024) // on the stack
 	for i, name := range names {
 		text = append(text, "{,"[min(i, 1)])
 		text = append(appendJSON(text, name), ':', '[')

@@ -67,6 +67,8 @@ type Outgoing struct {
 	// Timeout bounds the whole exchange; 0 or less is 15 s, more
 	// than 300 s is 300 s.
 	Timeout time.Duration
+	// Before ends the exchange earlier than Timeout would; zero does not.
+	Before time.Time
 	// Attempt is the 1-based number of this attempt.
 	Attempt int
 	// Secret signs, PreviousSecret as well during a rotation's overlap. Without
@@ -204,6 +206,9 @@ func (s *Sender) Send(ctx context.Context, o *Outgoing) (a *Attempt) {
 	rec := &recorder{start: begin, deadline: begin.Add(timeout)}
 	if end, ok := ctx.Deadline(); ok && end.Before(rec.deadline) {
 		rec.deadline = end
+	}
+	if !o.Before.IsZero() && o.Before.Before(rec.deadline) {
+		rec.deadline = o.Before
 	}
 	s.exchange(ctx, req, o, a, rec, secrets, timeout)
 	rec.save(a)

@@ -443,3 +443,19 @@ func BenchmarkPrepare(b *testing.B) {
 		}
 	}
 }
+
+// A claim that ends before the request's own time ends the request.
+func TestSendEndsBefore(t *testing.T) {
+	t.Parallel()
+	r := messagingtest.New(t)
+	r.Handle("/", messagingtest.Hang(messagingtest.Status(200, "")))
+	s := newSender(t)
+	for _, body := range []int{10, maxWireBody + 1} { // both ways of sending
+		o := outgoing("http://127.0.0.1:" + r.Port() + "/")
+		o.Body, o.Timeout, o.Before = bytes.Repeat([]byte("x"), body), time.Minute, time.Now().Add(50*time.Millisecond)
+		a := s.Send(t.Context(), o)
+		if a.Class != ClassTimeout || a.Duration < 20*time.Millisecond || a.Duration > 20*time.Second {
+			t.Errorf("attempt with %d bytes is %q %q after %s, want a timeout after 50 ms", body, a.Class, a.Error, a.Duration)
+		}
+	}
+}
