@@ -27,8 +27,12 @@ const (
 	stopReserve = 5
 	// minShare is the number of rows that a claim takes of a target at least,
 	// when it has room for them: few rows of each of many targets cost more
-	// than many rows of a few, which take turns.
-	minShare = 20
+	// than many rows of a few, which take turns. In a file it is the lower one:
+	// rows that were stored together share pages, whatever their targets.
+	minShare, minFileShare = 20, 5
+	// maxAhead is the largest number of rows of a target that wait here beyond
+	// its free slots.
+	maxAhead = 1024
 )
 
 // dispatcher claims due rows, sends them in turn, and has their outcomes
@@ -468,7 +472,11 @@ func (d *dispatcher) wants() (c claim) {
 	// The longest unserved first, so that a budget smaller than the number of
 	// targets goes round.
 	slices.SortFunc(eligible, func(a, b *target) int { return a.lastClaim.Compare(b.lastClaim) })
-	share := max(budget/len(eligible), minShare)
+	least := minShare
+	if d.cfg.Exclusive {
+		least = minFileShare
+	}
+	share := max(budget/len(eligible), least)
 	d.claiming = true
 	c = claim{wants: make([]driver.Want, 0, len(eligible)), gens: make(map[int64]uint64, len(eligible)), lease: d.leased(held)}
 	for _, t := range eligible {
@@ -504,7 +512,7 @@ func (t *target) room(now time.Time) int {
 	ahead := 0
 	if since := now.Sub(t.lastClaim); t.limiter.openUntil.IsZero() && since > 0 {
 		perSecond := float64(t.done) / since.Seconds()
-		ahead = min(int(perSecond/10), 256) // a tenth of a second's worth
+		ahead = min(int(perSecond/10), maxAhead) // a tenth of a second's worth
 	}
 	return allowed + ahead - t.inFlight - t.reserved - t.placed - t.queued
 }

@@ -55,7 +55,7 @@ func (d *dispatcher) reserve(ctx context.Context, rows []*driver.Row) *reservati
 			j.holds = slot
 			t.reserved++
 			d.reserved++
-		case d.queued+d.placed < d.lowWater() && t.room(now) > 0 && len(row.Payload) <= driver.MaxClaimedPayload:
+		case d.queued+d.placed < 2*d.cfg.BatchSize && t.room(now) > 0 && len(row.Payload) <= driver.MaxClaimedPayload:
 			j.holds = place
 			t.placed++
 			d.placed++
