@@ -96,7 +96,7 @@ func (s *Service) detach(ctx context.Context) (context.Context, func()) {
 func (s *Service) newRow(fl *flow, tr *trigger) *sqlstore.Run {
 	now := s.cfg.Now().UnixMilli()
 	return &sqlstore.Run{
-		ID: "run_" + uuid.NewString(), FlowName: fl.def.Name, FlowVersion: fl.def.Version, Status: sqlstore.StatusRunning,
+		ID: "run_" + uuid.Must(uuid.NewV7()).String(), FlowName: fl.def.Name, FlowVersion: fl.def.Version, Status: sqlstore.StatusRunning,
 		TriggerType: tr.Type, ObjectName: tr.Object, RecordID: tr.RecordID, UserID: tr.Principal.UserID,
 		OrganizationID: tr.Principal.OrganizationID, StartedAt: now, CreatedAt: now, UpdatedAt: now,
 	}
