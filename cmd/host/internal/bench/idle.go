@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// idleSettle is the time that a host gets to come to rest.
-const idleSettle = 3 * time.Second
+// idleSettle is the time that a host gets to come to rest: what it has just done
+// is looked after for two poll intervals.
+const idleSettle = 12 * time.Second
 
 // idle watches a whole host that has nothing to do.
 func idle(ctx context.Context, b *box) (f Figures, err error) {
