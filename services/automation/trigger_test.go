@@ -162,11 +162,13 @@ func TestBeforeAWrite(t *testing.T) {
 			t.Fatalf("notes: %v", page.Records)
 		}
 		release := make(chan struct{})
+		free := sync.OnceFunc(func() { close(release) })
+		defer free()
 		rx.mu.Lock()
 		rx.answer = func(*http.Request, []byte) (int, string) { <-release; return 200, "" }
 		rx.mu.Unlock()
 		refused("slow", "Flow 'guard' failed before the write: The flows before the write take longer than 500ms")
-		close(release)
+		free()
 		if _, err := n.engine.Find(system(t), "account", data.Query{}); err != nil {
 			t.Fatal(err)
 		}

@@ -204,9 +204,6 @@ func (s *Sender) Send(ctx context.Context, o *Outgoing) (a *Attempt) {
 	}
 	timeout := timeoutOf(o)
 	rec := &recorder{start: begin, deadline: begin.Add(timeout)}
-	if end, ok := ctx.Deadline(); ok && end.Before(rec.deadline) {
-		rec.deadline = end
-	}
 	if !o.Before.IsZero() && o.Before.Before(rec.deadline) {
 		rec.deadline = o.Before
 	}

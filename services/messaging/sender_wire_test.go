@@ -459,3 +459,19 @@ func TestSendEndsBefore(t *testing.T) {
 		}
 	}
 }
+
+// When the caller's own deadline ends a request, the caller finds it over.
+func TestSendOutlastsTheCallersDeadline(t *testing.T) {
+	t.Parallel()
+	r := messagingtest.New(t)
+	r.Handle("/", messagingtest.Hang(messagingtest.Status(200, "")))
+	s := newSender(t)
+	for range 200 {
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Millisecond)
+		a := s.Send(ctx, outgoing("http://127.0.0.1:"+r.Port()+"/"))
+		if a.Class != ClassTimeout || ctx.Err() == nil {
+			t.Fatalf("attempt is %q %q while the context's error is %v", a.Class, a.Error, ctx.Err())
+		}
+		cancel()
+	}
+}

@@ -51,8 +51,9 @@ type wireConn struct {
 	peek   func(fd uintptr)
 	peeked socketState
 
-	// Of the exchange that goes on: when it ends, and how much of an answer may
-	// be read.
+	// Of the exchange that goes on: its context, which is of one call, when it
+	// ends by itself, and how much of an answer may be read.
+	ctx      context.Context
 	deadline time.Time
 	left     int64
 	// overdue is the error of a read that the deadline or an abort has ended.
@@ -97,8 +98,11 @@ func (c *wireConn) Read(p []byte) (int, error) {
 	n, err := c.conn.Read(p)
 	c.left -= int64(n)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		if time.Now().Before(c.deadline) {
-			err = context.Canceled // before its time: by abort
+		if time.Now().Before(c.deadline) { // before its time: by abort
+			err = context.Canceled
+			if ended := c.ctx.Err(); ended != nil {
+				err = ended
+			}
 		}
 		c.overdue = err
 	}
@@ -128,7 +132,7 @@ func (w *wireBuffer) free() {
 func (c *wireConn) roundTrip(ctx context.Context, x *wireRequest, last bool) (*http.Response, error) {
 	w := wireBuffers.Get().(*wireBuffer)
 	w.write(x, last)
-	c.deadline, c.left, c.overdue = x.rec.deadline, maxHeaderBlock, nil
+	c.ctx, c.deadline, c.left, c.overdue = ctx, x.rec.deadline, maxHeaderBlock, nil
 	setUntil(c.conn, &x.rec.deadline)
 	if err := c.conn.SetDeadline(c.deadline); err != nil {
 		w.free()

@@ -128,7 +128,7 @@ func (p *wirePool) keep(c *wireConn) (over *wireConn) {
 		over = p.oldest
 		p.removeLocked(over, 0) // the oldest of all is the first of its destination
 	}
-	c.idleSince = time.Now()
+	c.ctx, c.idleSince = nil, time.Now()
 	p.idle[c.key] = append(p.idle[c.key], c)
 	if c.prev = p.newest; c.prev != nil {
 		c.prev.next = c
