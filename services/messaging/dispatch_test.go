@@ -1026,7 +1026,7 @@ func TestAnOpenTransactionHoldsNobodyBack(t *testing.T) {
 func TestASlowStoreSetsThePace(t *testing.T) {
 	t.Parallel()
 	storagetest.EachDialect(t, func(t *testing.T, db *storage.DB) {
-		const rows, enough = 80, 17
+		const rows, enough = 80, 9
 		w, calls := new(watched), atomic.Int64{}
 		var b *bundle
 		w.spoil = func([]driver.Outcome) error {

@@ -246,8 +246,10 @@ func (d *dispatcher) kickClaim() { kick(d.claimKick) }
 func (d *dispatcher) lowWater() int { return d.cfg.BatchSize }
 
 // backlogLimit is the number of unsaved outcomes from which no more rows are
-// claimed: a store that is slower than the receivers sets the pace.
-func (d *dispatcher) backlogLimit() int { return 4 * d.cfg.BatchSize }
+// claimed: a store that is slower than the receivers sets the pace, and what a
+// crash would have sent again stays small. One batch is saved while the next
+// gathers.
+func (d *dispatcher) backlogLimit() int { return 2 * d.cfg.BatchSize }
 
 // due notes that a row of a target is due after a delay that has just been
 // saved.
