@@ -244,6 +244,7 @@ func (s *Sender) exchange(ctx context.Context, req *http.Request, o *Outgoing, a
 		resp, err = nil, errMalformed
 	}
 	if err != nil {
+		awaitEnd(ctx)
 		class, text := explain(err, ctx.Err(), rec.at(), timeout)
 		a.fail(class, text)
 		a.Sent = class != ClassRefused && class != ClassUnusable
@@ -252,6 +253,18 @@ func (s *Sender) exchange(ctx context.Context, req *http.Request, o *Outgoing, a
 	defer resp.Body.Close()
 	a.Sent = true
 	a.readAnswer(resp, o, secrets, s.cfg.Now())
+}
+
+// awaitEnd waits until a context knows of its end when its deadline has passed: a
+// dial takes the deadline for its own, and may be the first to notice.
+func awaitEnd(ctx context.Context) {
+	if end, ok := ctx.Deadline(); !ok || time.Now().Before(end) {
+		return
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(answerGrace): // no context of the standard library
+	}
 }
 
 // roundTrip makes an exchange that has a proxy, a large body (which it streams)
