@@ -385,6 +385,7 @@ func TestWireHostileReceiversEnd(t *testing.T) {
 }
 
 func TestWireLeavesNothingBehind(t *testing.T) {
+	messagingtest.New(t).Close() // with its first socket the runtime opens files of its own
 	goroutines, files := runtime.NumGoroutine(), openFiles(t)
 	r, secure := messagingtest.New(t), messagingtest.NewTLS(t, "127.0.0.1")
 	s := newSender(t, func(c *SenderConfig) { c.RootCAs = secure.Roots() })
