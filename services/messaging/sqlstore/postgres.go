@@ -161,12 +161,13 @@ func (p *postgres) claim(ctx context.Context, req driver.ClaimRequest) ([]*drive
 	}
 	defer rows.Close()
 	var out []*driver.Row
-	claimed := newClaimScanner(req, func(r *driver.Row) any { return &r.TargetVersion })
+	claimed := newClaimScanner(req)
 	for rows.Next() {
 		r, err := claimed.scan(rows)
 		if err != nil {
 			return nil, err
 		}
+		r.TargetVersion = claimed.more
 		out = append(out, r)
 	}
 	return sorted(out), rows.Err()

@@ -170,20 +170,21 @@ const claimColumns = `d.id, d.source, d.ref_id, d.target_key, d.target_id, d.lab
 // claimScanner reads rows of claimColumns. It scans into one place and copies,
 // so that the list of where to is made once for a claim.
 type claimScanner struct {
-	row driver.Row
-	to  []any
+	row  driver.Row
+	more int64 // the column after those
+	to   []any
 }
 
-// newClaimScanner returns a scanner of the rows of a claim, which may have more
-// columns than claimColumns.
-func newClaimScanner(req driver.ClaimRequest, more func(*driver.Row) any) *claimScanner {
+// newClaimScanner returns a scanner of the rows of a claim, which have a number
+// behind claimColumns.
+func newClaimScanner(req driver.ClaimRequest) *claimScanner {
 	c := &claimScanner{row: driver.Row{Status: driver.InFlight, ClaimToken: req.Token, ClaimedBy: req.Node}}
 	r := &c.row
 	c.to = []any{
 		&r.ID, &r.Source, nil0(&r.RefID), &r.TargetKey, nil0(&r.TargetID), nil0(&r.Label), &r.URL, &r.Method, nil0(&r.HeadersSealed),
 		nil0(&r.SecretSealed), nil0(&r.TimeoutMillis), &r.Payload, nil0(&r.PayloadSize), nil0(&r.Partition), nil0(&r.OrderSeq),
 		nil0(&r.OrderKey), &r.BlockOnRetry, nil0(&r.Attempts), nil0(&r.Round), nil0(&r.CrashCount), &r.NotifyFinished, &r.Expired,
-		nil0(&r.EventID), nil0(&r.RunID), nil0(&r.StepID), nil0(&r.OrganizationID), nil0(&r.CreatedAt), more(r),
+		nil0(&r.EventID), nil0(&r.RunID), nil0(&r.StepID), nil0(&r.OrganizationID), nil0(&r.CreatedAt), &c.more,
 	}
 	return c
 }

@@ -65,19 +65,18 @@ func (l *sqlite) insert(ctx context.Context, rows []*driver.Row, terms driver.Te
 				return nil, err
 			}
 		}
-		args := []any{
+		var finished, ended, by, at, token, until any
+		switch {
+		case status == driver.InFlight:
+			by, at, token, until = r.ClaimedBy, now, r.ClaimToken, now+r.TimeoutMillis+terms.Hold.Milliseconds()
+		case status.Terminal():
+			finished, ended = now, string(status)
+		}
+		res, err := w.ExecContext(ctx, liteInsert,
 			r.ID, r.Source, text(r.RefID), r.TargetKey, r.TargetID, r.DedupKey, text(r.Label), r.URL, r.Method, text(r.HeadersSealed),
 			text(r.SecretSealed), r.TimeoutMillis, string(r.Payload), r.Partition, r.OrderSeq, number(r.OrderKey), r.BlockOnRetry,
 			text(r.Error), r.Parked, r.NotifyFinished, after(now, r.ExpiresAt), text(r.EventID), text(r.RunID), text(r.StepID),
-			text(r.OrganizationID), now, now, nil, nil, string(status), nil, nil, nil, nil,
-		}
-		switch of := args[len(args)-7:]; {
-		case status == driver.InFlight:
-			copy(of[3:], []any{r.ClaimedBy, now, r.ClaimToken, now + r.TimeoutMillis + terms.Hold.Milliseconds()})
-		case status.Terminal():
-			of[0], of[1] = now, string(status)
-		}
-		res, err := w.ExecContext(ctx, liteInsert, args...)
+			text(r.OrganizationID), now, now, finished, ended, string(status), by, at, token, until)
 		if err != nil {
 			return nil, err
 		}
@@ -172,8 +171,7 @@ func (l *sqlite) claim(ctx context.Context, req driver.ClaimRequest) ([]*driver.
 	if err != nil {
 		return nil, err
 	}
-	c := liteClaim{w: w, now: now}
-	c.scanner = newClaimScanner(req, func(*driver.Row) any { return &c.rowid })
+	c := liteClaim{w: w, now: now, scanner: newClaimScanner(req)}
 	for _, want := range req.Wants {
 		version, active := versions[want.TargetID]
 		if !active {
@@ -222,7 +220,6 @@ type liteClaim struct {
 	w       storage.Querier
 	now     int64
 	scanner *claimScanner
-	rowid   int64 // of the row that was scanned last
 	rows    []*driver.Row
 	rowids  []int64
 }
@@ -242,7 +239,7 @@ func (c *liteClaim) read(ctx context.Context, query string, target int64, limit 
 		if err != nil {
 			return err
 		}
-		c.rows, c.rowids = append(c.rows, r), append(c.rowids, c.rowid)
+		c.rows, c.rowids = append(c.rows, r), append(c.rowids, c.scanner.more)
 	}
 	return rows.Err()
 }
