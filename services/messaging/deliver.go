@@ -268,11 +268,11 @@ func (d *dispatcher) learn(j *job, it *item) {
 		t.limiter.succeeded()
 		return
 	}
-	overload := a.StatusCode == 429 || a.StatusCode == 503 || a.StatusCode == 408 || a.StatusCode == 0
-	if a.StatusCode == 429 || a.StatusCode == 503 {
+	refused := a.StatusCode == 429 || a.StatusCode == 503
+	if refused {
 		t.limiter.refused(j.started, now)
 	}
-	open, pause := t.limiter.failed(j.started, now, overload)
+	open, pause := t.limiter.failed(j.started, now, refused || a.StatusCode == 408 || a.StatusCode == 0)
 	if a.RetryAfter > 0 {
 		t.pausedTil = now.Add(min(a.RetryAfter, maxTargetPause))
 		open = true

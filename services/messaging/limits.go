@@ -75,9 +75,6 @@ func (l *limiter) allowed(now time.Time) int {
 	}
 }
 
-// spaced returns when the next request may start.
-func (l *limiter) spaced() time.Time { return l.next }
-
 // began notes the start of a request.
 func (l *limiter) began(now time.Time) {
 	if l.spacing > 0 {

@@ -103,7 +103,7 @@ func (d *dispatcher) acceptable(row *driver.Row, now time.Time) bool {
 	switch {
 	case t == nil || t.cfg == nil || t.stale || t.off || t.ready:
 		return false
-	case t.cfg.row.State != TargetActive || now.Before(t.pausedTil) || now.Before(t.limiter.spaced()) || !t.limiter.openUntil.IsZero():
+	case t.cfg.row.State != TargetActive || now.Before(t.pausedTil) || now.Before(t.limiter.next) || !t.limiter.openUntil.IsZero():
 		return false
 	case !d.serves(t, row.Partition):
 		return false

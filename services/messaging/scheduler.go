@@ -243,7 +243,7 @@ func (d *dispatcher) pickFrom(t *target, now time.Time) *job {
 	if t.inFlight+t.reserved >= allowed {
 		return nil // a finished request brings it back
 	}
-	if next := t.limiter.spaced(); now.Before(next) {
+	if next := t.limiter.next; now.Before(next) {
 		d.wakeAt(t, next, now)
 		return nil
 	}
